@@ -1,0 +1,224 @@
+"""Tensors and the compute graph: names, shapes, sources; no arithmetic. ↔ ggml/src/ggml.c (ggml_tensor, ggml_cgraph)
+
+A graph is data. Model files create tensors with the functions of `llmviz.ggml.ops` and hand the
+results to `Graph.build_forward_expand`; the order of the nodes is llama.cpp's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from llmviz.ggml.types import TYPES, GGMLType, row_size
+
+__all__ = ["VIEW_OPS", "Graph", "Tensor", "contiguous_strides", "new_tensor"]
+
+VIEW_OPS = frozenset({"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"})
+"""Ops that only look at their source's memory in another way: they compute nothing."""
+
+MAX_NAME = 63  # ggml keeps 64 bytes with the closing zero
+
+
+class Tensor:
+    """One tensor of a graph: an op, its sources, its shape; and, once allocated, its memory.
+
+    Attributes
+    ----------
+    name : str
+        llama.cpp's name, ``"kq_soft_max-3"``.
+    op : str
+        ggml's op without its prefix, ``"MUL_MAT"``; ``"NONE"`` for a leaf.
+    type : GGMLType
+    ne : tuple of 4 int
+        Elements per dimension, fastest first (ggml's order).
+    nb : tuple of 4 int
+        Bytes per step of each dimension.
+    n_dims : int
+        How many dimensions the builder declared; `array` has that many.
+    src : list of Tensor
+    params : dict
+        The op's parameters by name (``eps``, ``scale``, ``mode`` ...).
+    view_src, view_offs : Tensor or None, int
+        The tensor whose memory this one looks at, and the byte offset in it.
+    il : int
+        Layer, -1 where it belongs to none.
+    is_input : bool
+        Filled by `set_inputs`, never computed.
+    buffer : numpy.ndarray or None
+        uint8[nbytes], the memory (of the root tensor for a view).
+    array : numpy.ndarray or None
+        The values in numpy order, ``shape == reversed(ne[:n_dims])``.
+    """
+
+    __slots__ = (
+        "array",
+        "buffer",
+        "il",
+        "is_input",
+        "n_dims",
+        "name",
+        "nb",
+        "ne",
+        "op",
+        "params",
+        "src",
+        "type",
+        "view_offs",
+        "view_src",
+    )
+
+    def __init__(
+        self,
+        type_: GGMLType,
+        ne: tuple[int, ...],
+        *,
+        op: str = "NONE",
+        name: str = "",
+        src: tuple[Tensor, ...] = (),
+        params: dict[str, Any] | None = None,
+        nb: tuple[int, ...] | None = None,
+        view_src: Tensor | None = None,
+        view_offs: int = 0,
+        n_dims: int = 0,
+    ) -> None:
+        self.name = name[:MAX_NAME]
+        self.op = op
+        self.type = type_
+        self.n_dims = n_dims or len(ne)
+        self.ne = (*ne, *(1,) * (4 - len(ne)))
+        self.nb = nb if nb is not None else contiguous_strides(type_, self.ne)
+        self.src = list(src)
+        self.params = params or {}
+        # a view of a view looks at the root's memory
+        if view_src is not None and view_src.view_src is not None:
+            view_offs += view_src.view_offs
+            view_src = view_src.view_src
+        self.view_src = view_src
+        self.view_offs = view_offs
+        self.il = -1
+        self.is_input = False
+        self.buffer: np.ndarray | None = None
+        self.array: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        ne = " x ".join(map(str, self.ne[: self.n_dims]))
+        return f"<{self.op} {self.name!r} {TYPES[self.type].name} [{ne}]>"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape in numpy order, ``reversed(ne[:n_dims])``."""
+        return self.ne[: self.n_dims][::-1]
+
+    @property
+    def nelements(self) -> int:
+        """Number of values."""
+        return self.ne[0] * self.ne[1] * self.ne[2] * self.ne[3]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a contiguous tensor of this type and shape."""
+        return row_size(self.type, self.ne[0]) * self.ne[1] * self.ne[2] * self.ne[3]
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True where the values lie one after the other."""
+        expected = contiguous_strides(self.type, self.ne)
+        return all(
+            n == 1 or have == want
+            for n, have, want in zip(self.ne, self.nb, expected, strict=True)
+        )
+
+    @property
+    def is_view(self) -> bool:
+        """True where the tensor has no memory of its own."""
+        return self.view_src is not None
+
+    @property
+    def root(self) -> Tensor:
+        """The tensor that owns the memory."""
+        return self if self.view_src is None else self.view_src
+
+    def set_name(self, name: str, il: int = -1) -> Tensor:
+        """Name the tensor as llama.cpp's graph callback does: ``name-il`` inside a layer."""
+        self.name = (f"{name}-{il}" if il >= 0 else name)[:MAX_NAME]
+        self.il = il
+        return self
+
+    def bind(self, buffer: np.ndarray) -> None:
+        """Give the tensor its memory: `buffer` is uint8, at least `nbytes` long (the root's, for a view)."""
+        dtype = TYPES[self.type].dtype
+        if dtype is None:
+            raise ValueError(f"{self.name}: a {TYPES[self.type].name} tensor is not a plain array")
+        self.buffer = buffer
+        self.array = np.ndarray(
+            self.shape,
+            dtype,
+            buffer=buffer.data,
+            offset=self.view_offs,
+            strides=self.nb[: self.n_dims][::-1],
+        )
+
+    def adopt(self, array: np.ndarray) -> Tensor:
+        """Use an existing contiguous array (a weight, a cache) as this leaf's memory, without a copy."""
+        if array.nbytes != self.nbytes or not array.flags.c_contiguous:
+            raise ValueError(
+                f"{self.name}: array of {array.nbytes} bytes does not fit {self.nbytes}"
+            )
+        self.array = array.reshape(self.shape)
+        flat = array.reshape(-1)
+        self.buffer = flat.view(np.uint8)
+        return self
+
+
+def contiguous_strides(type_: GGMLType, ne: tuple[int, ...]) -> tuple[int, ...]:
+    """Byte strides of a contiguous tensor: ``(type size, row, plane, cube)``."""
+    row = row_size(type_, ne[0])
+    return (TYPES[type_].type_size, row, row * ne[1], row * ne[1] * ne[2])
+
+
+def new_tensor(type_: GGMLType, *ne: int, name: str = "", is_input: bool = False) -> Tensor:
+    """A leaf without memory yet. ↔ ggml_new_tensor_1d .. 4d, ggml_set_input"""
+    tensor = Tensor(type_, ne, name=name)
+    tensor.is_input = is_input
+    return tensor
+
+
+@dataclass
+class Graph:
+    """Nodes in the order they are computed, leaves in the order they were met. ↔ ggml_cgraph"""
+
+    nodes: list[Tensor] = field(default_factory=list)
+    leafs: list[Tensor] = field(default_factory=list)
+    _visited: set[int] = field(default_factory=set)
+
+    def build_forward_expand(self, tensor: Tensor) -> None:
+        """Append `tensor` and everything it needs that is not yet there, sources first, left to right."""
+        if id(tensor) in self._visited:
+            return
+        self._visited.add(id(tensor))
+        for src in tensor.src:
+            self.build_forward_expand(src)
+        if tensor.op == "NONE":
+            if not tensor.name:
+                tensor.name = f"leaf_{len(self.leafs)}"
+            self.leafs.append(tensor)
+        else:
+            if not tensor.name:
+                tensor.name = f"node_{len(self.nodes)}"
+            self.nodes.append(tensor)
+
+    def by_layer(self) -> Iterator[tuple[int, list[Tensor]]]:
+        """Runs of neighbouring nodes that belong to the same layer: ``(il, nodes)``."""
+        run: list[Tensor] = []
+        il = -1
+        for node in self.nodes:
+            if run and node.il != il:
+                yield il, run
+                run = []
+            il = node.il
+            run.append(node)
+        if run:
+            yield il, run

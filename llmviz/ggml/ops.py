@@ -1,0 +1,225 @@
+"""The ops as graph builders: shapes, strides and names of the results; no arithmetic. ↔ ggml/src/ggml.c
+
+Each function returns a new `Tensor`; what it computes stands in `llmviz.ggml.backends`.
+A shape that does not fit raises `ValueError` with both shapes.
+"""
+
+from __future__ import annotations
+
+from llmviz.ggml.graph import Tensor, contiguous_strides
+from llmviz.ggml.types import TYPES, GGMLType
+
+__all__ = [
+    "add",
+    "cont",
+    "get_rows",
+    "mul",
+    "mul_mat",
+    "permute",
+    "reshape",
+    "rms_norm",
+    "rope_ext",
+    "scale",
+    "set_rows",
+    "soft_max_ext",
+    "swiglu_split",
+    "transpose",
+    "view",
+]
+
+F32 = GGMLType.F32
+
+
+def _new(op: str, ne: tuple[int, ...], *src: Tensor, n_dims: int, **params: object) -> Tensor:
+    return Tensor(F32, ne, op=op, src=src, params=params, n_dims=n_dims)
+
+
+def _can_repeat(b: Tensor, a: Tensor) -> bool:
+    return all(na % nb == 0 for na, nb in zip(a.ne, b.ne, strict=True))
+
+
+def _binary(op: str, a: Tensor, b: Tensor) -> Tensor:
+    if not _can_repeat(b, a):
+        raise ValueError(f"{op}: {b} cannot be repeated over {a}")
+    return _new(op, a.ne, a, b, n_dims=a.n_dims)
+
+
+def add(a: Tensor, b: Tensor) -> Tensor:
+    """``a + b``, with b repeated over a's dimensions. ↔ ggml_add"""
+    return _binary("ADD", a, b)
+
+
+def mul(a: Tensor, b: Tensor) -> Tensor:
+    """``a * b``, with b repeated over a's dimensions. ↔ ggml_mul"""
+    return _binary("MUL", a, b)
+
+
+def scale(a: Tensor, s: float) -> Tensor:
+    """``a * s``. ↔ ggml_scale"""
+    return _new("SCALE", a.ne, a, n_dims=a.n_dims, scale=s)
+
+
+def rms_norm(a: Tensor, eps: float) -> Tensor:
+    """Each row divided by the root of its mean square plus `eps`. ↔ ggml_rms_norm"""
+    return _new("RMS_NORM", a.ne, a, n_dims=a.n_dims, eps=eps)
+
+
+def mul_mat(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product ``b · aᵀ``: a ``[k, n, ...]``, b ``[k, m, ...]`` give ``[n, m, ...]``. ↔ ggml_mul_mat
+
+    a's dimensions 2 and 3 are repeated over b's (grouped-query attention).
+    """
+    if a.ne[0] != b.ne[0] or b.ne[2] % a.ne[2] or b.ne[3] % a.ne[3]:
+        raise ValueError(f"MUL_MAT: {a} and {b} do not fit")
+    ne = (a.ne[1], b.ne[1], b.ne[2], b.ne[3])
+    return _new("MUL_MAT", ne, a, b, n_dims=max(b.n_dims, 2))
+
+
+def get_rows(a: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a chosen by the int32 `ids`: ``[ne0, n_ids]``. ↔ ggml_get_rows"""
+    return _new("GET_ROWS", (a.ne[0], ids.ne[0], ids.ne[1], ids.ne[2]), a, ids, n_dims=2)
+
+
+def set_rows(a: Tensor, b: Tensor, ids: Tensor) -> Tensor:
+    """Write b's rows into a at the int64 `ids`; the result is a view of all of a. ↔ ggml_set_rows"""
+    if a.ne[0] != b.ne[0] or b.ne[1] != ids.ne[0]:
+        raise ValueError(f"SET_ROWS: {b} at {ids} does not fit {a}")
+    return Tensor(
+        a.type,
+        a.ne,
+        op="SET_ROWS",
+        name=f"{a.name} (view)",
+        src=(b, ids, a),
+        nb=a.nb,
+        view_src=a,
+        n_dims=a.n_dims,
+    )
+
+
+def reshape(a: Tensor, *ne: int) -> Tensor:
+    """The same values under another shape. ↔ ggml_reshape_1d .. 4d"""
+    out = Tensor(
+        a.type, ne, op="RESHAPE", name=f"{a.name} (reshaped)", src=(a,), view_src=a, n_dims=len(ne)
+    )
+    if out.nelements != a.nelements or not a.is_contiguous:
+        raise ValueError(f"RESHAPE: {a} cannot become {ne}")
+    return out
+
+
+def view(a: Tensor, ne: tuple[int, ...], nb: tuple[int, ...] = (), offset: int = 0) -> Tensor:
+    """A window on a: shape `ne`, byte strides ``nb`` of dimensions 1 and up, byte `offset`. ↔ ggml_view_1d .. 4d"""
+    strides = [TYPES[a.type].type_size, *nb]
+    full = (*ne, *(1,) * (4 - len(ne)))
+    while len(strides) < 4:
+        strides.append(strides[-1] * full[len(strides) - 1])
+    return Tensor(
+        a.type,
+        ne,
+        op="VIEW",
+        name=f"{a.name} (view)",
+        src=(a,),
+        nb=tuple(strides),
+        view_src=a,
+        view_offs=offset,
+        n_dims=len(ne),
+    )
+
+
+def permute(a: Tensor, *axes: int) -> Tensor:
+    """Dimension i of a becomes dimension ``axes[i]``. ↔ ggml_permute"""
+    ne, nb = [1] * 4, [0] * 4
+    for i, axis in enumerate(axes):
+        ne[axis], nb[axis] = a.ne[i], a.nb[i]
+    n_dims = max(a.n_dims, max((ax + 1 for i, ax in enumerate(axes) if a.ne[i] > 1), default=1))
+    return Tensor(
+        a.type,
+        tuple(ne),
+        op="PERMUTE",
+        name=f"{a.name} (permuted)",
+        src=(a,),
+        params={"axes": axes},
+        nb=tuple(nb),
+        view_src=a,
+        n_dims=n_dims,
+    )
+
+
+def transpose(a: Tensor) -> Tensor:
+    """Dimensions 0 and 1 swapped. ↔ ggml_transpose"""
+    out = permute(a, 1, 0, 2, 3)
+    out.op, out.name, out.params = "TRANSPOSE", f"{a.name} (transposed)", {}
+    return out
+
+
+def cont(a: Tensor, *ne: int) -> Tensor:
+    """A contiguous copy, optionally under another shape. ↔ ggml_cont, ggml_cont_2d"""
+    shape = ne or a.ne
+    out = Tensor(
+        a.type, shape, op="CONT", name=f"{a.name} (cont)", src=(a,), n_dims=len(ne) or a.n_dims
+    )
+    if out.nelements != a.nelements:
+        raise ValueError(f"CONT: {a} cannot become {ne}")
+    return out
+
+
+def soft_max_ext(a: Tensor, mask: Tensor | None, kq_scale: float, max_bias: float = 0.0) -> Tensor:
+    """Softmax over each row of ``a * kq_scale + mask``. ↔ ggml_soft_max_ext
+
+    mask is ``[n_kv, n_tokens, 1, n_stream]``, 0 where a token may look and -inf where it may not.
+    """
+    src = (a,) if mask is None else (a, mask)
+    return _new("SOFT_MAX", a.ne, *src, n_dims=a.n_dims, scale=kq_scale, max_bias=max_bias)
+
+
+def rope_ext(
+    a: Tensor,
+    pos: Tensor,
+    freq_factors: Tensor | None,
+    *,
+    n_dims: int,
+    mode: str,
+    n_ctx_orig: int,
+    freq_base: float,
+    freq_scale: float,
+    ext_factor: float,
+    attn_factor: float,
+    beta_fast: float,
+    beta_slow: float,
+) -> Tensor:
+    """Rotary position embedding of the first `n_dims` values of each head. ↔ ggml_rope_ext
+
+    a is ``[n_embd_head, n_head, n_tokens]``, pos int32 ``[n_tokens]``. `mode` is ``"norm"`` (pairs
+    of neighbours) or ``"neox"`` (first half with second half).
+    """
+    if a.ne[2] != pos.ne[0]:
+        raise ValueError(f"ROPE: {a} and {pos} do not fit")
+    if n_dims % 2 or n_dims > a.ne[0]:
+        raise ValueError(f"ROPE: n_dims {n_dims} must be even and at most {a.ne[0]}")
+    src = (a, pos) if freq_factors is None else (a, pos, freq_factors)
+    return _new(
+        "ROPE",
+        a.ne,
+        *src,
+        n_dims=a.n_dims,
+        n_rot=n_dims,
+        mode=mode,
+        n_ctx_orig=n_ctx_orig,
+        freq_base=freq_base,
+        freq_scale=freq_scale,
+        ext_factor=ext_factor,
+        attn_factor=attn_factor,
+        beta_fast=beta_fast,
+        beta_slow=beta_slow,
+    )
+
+
+def swiglu_split(a: Tensor, b: Tensor) -> Tensor:
+    """``silu(a) * b``. ↔ ggml_swiglu_split"""
+    if a.ne != b.ne:
+        raise ValueError(f"GLU: {a} and {b} differ in shape")
+    return _new("GLU", a.ne, a, b, n_dims=a.n_dims, glu="swiglu")
+
+
+def row_stride(a: Tensor, n: int) -> int:
+    """Bytes of `n` values of a's type. ↔ ggml_row_size"""
+    return contiguous_strides(a.type, (n, 1, 1, 1))[1]
