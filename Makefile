@@ -1,0 +1,89 @@
+# llmviz: every target does its own set-up, from a fresh clone, and is quick the second time.
+#
+#   make lab      open the quickstart notebook in JupyterLab
+#   make test     run the tests
+#   make check    lint, format and types
+#   make bench    measure speed
+#
+# Settings: PYTHON=python3.12  VENV=.venv  MODEL=smollm2-135m
+#           LAB_ARGS="--no-browser --port 9000"  PYTEST_ARGS="-x tests/test_hub.py"
+
+PYTHON      ?= python3
+VENV        ?= .venv
+MODEL       ?= smollm2-135m
+LAB_ARGS    ?=
+PYTEST_ARGS ?= -n auto
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: lab test check format bench model chromium clean help
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '3,9p' Makefile | sed 's/^# \{0,1\}//'
+
+# -- set-up: a stamp for each set of packages, renewed when pyproject.toml changes ---------------
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "llmviz needs Python 3.11 or newer, $(PYTHON) is older or missing: make ... PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "no virtual environment could be made; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/.lab: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable '.[lab]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable '.[lab,test]'
+	@touch $@ $(VENV)/.lab
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable '.[lab,test,dev]'
+	@touch $@ $(VENV)/.lab $(VENV)/.test
+
+# Checks the cache first, so it costs nothing once the model is there.
+model: | $(VENV)/.lab
+	@$(BIN)/llmviz models fetch $(MODEL)
+
+# The browser tests drive a Chromium or Chrome that the system has; they skip where there is none.
+chromium:
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	  if command -v $$name >/dev/null 2>&1; then exit 0; fi; \
+	done; \
+	if [ -d "/Applications/Google Chrome.app" ]; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null 2>&1; then \
+	  echo "no Chromium found: install Chromium or Google Chrome to run the browser tests, which are skipped now"; exit 0; \
+	fi; \
+	if [ "$$(id -u)" = 0 ]; then sudo=""; \
+	elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then sudo="sudo"; \
+	else \
+	  echo "no Chromium found: 'sudo apt-get install chromium' lets the browser tests run, which are skipped now"; exit 0; \
+	fi; \
+	echo "installing Chromium for the browser tests"; \
+	$$sudo apt-get update -qq && \
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null
+
+# -- what people run ----------------------------------------------------------------------------
+
+lab: $(VENV)/.lab model
+	$(BIN)/llmviz lab $(LAB_ARGS)
+
+test: $(VENV)/.test model chromium
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.test model
+	$(BIN)/python -m pytest tests/benchmarks -s $(BENCH_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
