@@ -1,0 +1,34 @@
+"""Sampling: from the logits of one position to one token. ↔ src/llama-sampler.cpp.
+
+Reading order: `candidates` (the data), `sampler` (the interface and the chain), `dist`,
+`truncation`, `temperature`, `penalties`, `logit_bias`, then the rest.
+"""
+
+from llmviz.sampling.candidates import TokenDataArray
+from llmviz.sampling.dist import Dist, Greedy
+from llmviz.sampling.logit_bias import LogitBias
+from llmviz.sampling.penalties import Penalties
+from llmviz.sampling.rng import LLAMA_DEFAULT_SEED
+from llmviz.sampling.sampler import SAMPLERS, Chain, Sampler, SamplerStep, Why, make_sampler
+from llmviz.sampling.temperature import Temp, TempExt
+from llmviz.sampling.truncation import MinP, TopK, TopP
+
+__all__ = [
+    "LLAMA_DEFAULT_SEED",
+    "SAMPLERS",
+    "Chain",
+    "Dist",
+    "Greedy",
+    "LogitBias",
+    "MinP",
+    "Penalties",
+    "Sampler",
+    "SamplerStep",
+    "Temp",
+    "TempExt",
+    "TokenDataArray",
+    "TopK",
+    "TopP",
+    "Why",
+    "make_sampler",
+]
