@@ -1,0 +1,28 @@
+"""Watching a run: the debugger that steps it, the recorder that remembers, breakpoints, summaries.
+
+These listen to the engine's events; the engine never imports them. No Jupyter in here.
+"""
+
+from __future__ import annotations
+
+from llmviz.trace.breakpoints import Breakpoint
+from llmviz.trace.debugger import Debugger, DebuggerError
+from llmviz.trace.recorder import AttentionBlock, CellsRecord, Recorder, TokenRecord
+from llmviz.trace.summary import Statistics, statistics
+from llmviz.trace.timeline import Edit, Here, OpenScope, Record
+
+__all__ = [
+    "AttentionBlock",
+    "Breakpoint",
+    "CellsRecord",
+    "Debugger",
+    "DebuggerError",
+    "Edit",
+    "Here",
+    "OpenScope",
+    "Record",
+    "Recorder",
+    "Statistics",
+    "TokenRecord",
+    "statistics",
+]

@@ -1,0 +1,101 @@
+"""What the recorder keeps, how attention is put together, and that the budget holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from llmviz.trace import Debugger, Recorder, statistics
+from llmviz.trace.summary import as_matrix, probabilities
+
+from . import toy
+
+
+def finished(**kwargs) -> tuple[Debugger, dict[str, list[np.ndarray]]]:
+    """A finished toy run, and the attention that passed, copied by hand."""
+    passed: dict[str, list[np.ndarray]] = {}
+
+    def keep():
+        for event in toy.run(n_predict=3):
+            if event.kind == "node" and event.name.startswith("kq_soft_max"):
+                passed.setdefault(event.name, []).append(np.array(event.value))
+            yield event
+
+    dbg = Debugger(keep(), **kwargs)
+    dbg.run()
+    return dbg, passed
+
+
+def test_attention_rows_are_the_engines_rows():
+    dbg, passed = finished()
+    matrix = dbg.recorder.attention_matrix(1, 1, range(7))
+    prompt, *later = passed["kq_soft_max-1"]
+    low = np.tril_indices(5)
+    assert np.array_equal(matrix[:5, :5][low], prompt[1][:, :5][low])
+    for i, block in enumerate(later):
+        assert np.array_equal(matrix[5 + i, : 6 + i], block[1, 0, : 6 + i])
+    assert np.isnan(matrix[np.triu_indices(7, 1)]).all(), "a key after its query is never looked at"
+    assert np.allclose(np.nansum(matrix, 1), 1, atol=1e-6)
+
+
+def test_a_window_of_positions():
+    dbg, _ = finished()
+    whole = dbg.recorder.attention_matrix(0, 0, range(7))
+    part = dbg.recorder.attention_matrix(0, 0, [3, 4, 5])
+    assert np.array_equal(part, whole[3:6, 3:6], equal_nan=True)
+    assert dbg.recorder.attention_matrix(9, 0, [0]) is None
+    assert dbg.recorder.attention_matrix(0, 9, [0]) is None
+
+
+def test_the_budget_holds_and_the_chosen_layer_stays_longest():
+    budget = 500
+    recorder = Recorder(budget=budget, layer=1)
+    dbg = Debugger(toy.run(n_predict=8))
+    dbg.recorder = recorder
+    dbg.run()
+    held = sum(b.p.nbytes for blocks in recorder.attention.values() for b in blocks)
+    assert held == recorder.used <= budget
+    assert recorder.layers() == [1] and recorder.dropped > 0
+    assert recorder.wants("kq_soft_max-1") and not recorder.wants("kq_soft_max-0")
+
+
+def test_cells_know_what_was_just_written():
+    dbg, _ = finished()
+    cells = dbg.recorder.cells
+    assert cells.used == 7 and cells.fresh == {6} and cells.sequences(0) == (0,)
+    assert cells.sequences(12) == () and cells.pos[12] == -1
+
+
+def test_copies_do_not_alias_the_engine():
+    logits = np.arange(8, dtype=np.float32)[None, :]
+    from llmviz.events import Event
+
+    recorder = Recorder()
+    recorder.see(Event("data", "logits", 0, 14, logits), 0)
+    logits[:] = 0
+    assert recorder.logits[7] == 7 and recorder.top[0].id == 7
+
+
+def test_statistics_count_what_is_not_a_number():
+    x = np.array([[1.0, -2.0, np.nan], [np.inf, 3.0, -np.inf]], np.float32)
+    s = statistics(x)
+    assert (s.count, s.nan, s.inf, s.min, s.max) == (6, 1, 2, -2.0, 3.0)
+    assert s.mean == pytest.approx(2 / 3) and s.std == pytest.approx(np.std([1, -2, 3]))
+    empty = statistics(np.full(3, np.nan))
+    assert empty.min is None and empty.nan == 3
+    with pytest.raises(TypeError):
+        statistics(np.array(["a"]))
+
+
+def test_slices_of_any_rank():
+    x = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+    part, used = as_matrix(x, (1, 99))
+    assert used == (1, 2) and np.array_equal(part, x[1, 2]) and np.shares_memory(part, x)
+    assert as_matrix(np.float32(3).reshape(()))[0].shape == (1, 1)
+    assert as_matrix(np.arange(6))[0].shape == (1, 6)
+
+
+def test_probabilities_of_odd_logits():
+    assert probabilities(np.array([0, 0], np.float32)).tolist() == [0.5, 0.5]
+    assert probabilities(np.array([np.nan, 1, -np.inf], np.float32)).tolist() == [0, 1, 0]
+    assert probabilities(np.array([np.inf, 1], np.float32)).tolist() == [1, 0]
