@@ -23,6 +23,7 @@ __all__ = ["LogLine", "api", "available", "capture_log", "system_info", "unavail
 
 WHEEL = "xllamacpp"
 KNOWN_VERSION = "2026.10.11549"  # the release whose layout is declared below
+INFO, CONTINUED = 2, 5  # ggml_log_level; the latter continues the line before it
 HINT = f"pip install cffi {WHEEL}=={KNOWN_VERSION}"
 
 
@@ -157,7 +158,7 @@ def _log_callback(ffi: Any) -> Any:
         if sink and not sink[-1].text.endswith("\n"):  # a line arrives in pieces
             sink[-1] = LogLine(sink[-1].level, sink[-1].text + line)
         elif line:
-            sink.append(LogLine(level, line))
+            sink.append(LogLine(INFO if level == CONTINUED else level, line))
 
     _keep.append(ffi.callback("void(int, const char *, void *)", on_log))
     return _keep[-1]
