@@ -1,0 +1,1 @@
+"""ggml in Python: tensor types, quantizations, graphs, allocation, scheduling, backends."""
