@@ -1,0 +1,657 @@
+"""The KV cache: keys and values of earlier tokens, and which cell holds which. ↔ src/llama-kv-cache.h, src/llama-kv-cache.cpp
+
+Reading order: `KVCache.init_batch` plans (cut, find slots for all, undo), `KVCacheContext.apply` carries out one
+ubatch, ``set_input_*`` tells the graph where to write and what to look at, the ``seq_*`` operations edit metadata
+only; moved positions are paid for at the next update by rotating the keys (the caller's `apply_shift`).
+
+K and V are plain numpy arrays that the graph wraps. Does not do: quantized caches, sharing cells between caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from llmviz.batch import LLAMA_MAX_SEQ, BatchAllocr, Ubatch
+from llmviz.errors import UnsupportedError
+from llmviz.ggml.types import TYPES, GGMLType
+from llmviz.memory import kv_inputs, kv_state
+from llmviz.memory.cells import KVCells
+from llmviz.memory.memory import CacheError, MemoryStatus
+from llmviz.memory.slots import SlotInfo, check_swa_type, find_slot
+
+__all__ = ["ApplyShift", "KVCache", "KVCacheContext", "KVLayer"]
+
+ApplyShift = Callable[[int, np.ndarray], None]
+"""``apply_shift(il, shift)``: turn the keys of layer il by ``shift`` int32[n_stream, kv_size] positions, in place."""
+
+_KV_TYPES = (GGMLType.F32, GGMLType.F16)
+
+
+@dataclass(slots=True, eq=False)
+class KVLayer:
+    """Keys and values of one model layer.
+
+    Attributes
+    ----------
+    il : int
+        Layer index in the model.
+    n_embd_k_gqa, n_embd_v_gqa : int
+        Values per token, all KV heads together.
+    k : numpy.ndarray
+        [n_stream, kv_size, n_embd_k_gqa].
+    v : numpy.ndarray or None
+        Transposed [n_stream, n_embd_v, kv_size], else [n_stream, kv_size, n_embd_v_gqa]. The transposed form
+        is as wide as the widest layer. None where the layer keeps no values.
+    """
+
+    il: int
+    n_embd_k_gqa: int
+    n_embd_v_gqa: int
+    k: np.ndarray
+    v: np.ndarray | None
+
+
+class KVCache:
+    """Keys and values of earlier tokens (a `Memory`).
+
+    Parameters
+    ----------
+    layers : sequence of (il, n_embd_k_gqa, n_embd_v_gqa)
+        The layers that have a cache.
+    kv_size : int
+        Cells per stream, a multiple of `n_pad`.
+    n_seq_max : int
+        Number of sequences.
+    unified : bool
+        True: one stream that all sequences share. False: one stream per sequence.
+    type_k, type_v : GGMLType
+        F32 or F16.
+    v_trans : bool
+        Keep V transposed, so that the product with the attention weights reads rows (no flash attention).
+    n_pad : int
+        Granularity of `kv_size` and `get_n_kv`.
+    n_swa, swa_type
+        Sliding window; see `memory.slots`.
+    use_alibi : bool
+        Write distances into the mask.
+    can_shift : bool
+        False where keys cannot be rotated afterwards.
+    name : str
+        Goes into the tensor names, ``cache_{name}k_l0``.
+
+    Raises
+    ------
+    UnsupportedError
+        A type or window that is not known.
+    CacheError
+        The arrays do not fit into memory.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: Sequence[tuple[int, int, int]],
+        kv_size: int,
+        n_seq_max: int = 1,
+        unified: bool = True,
+        type_k: GGMLType = GGMLType.F16,
+        type_v: GGMLType = GGMLType.F16,
+        v_trans: bool = True,
+        n_pad: int = 1,
+        n_swa: int = 0,
+        swa_type: str = "none",
+        use_alibi: bool = False,
+        can_shift: bool = True,
+        name: str = "",
+    ) -> None:
+        if not 1 <= n_seq_max <= LLAMA_MAX_SEQ:
+            raise ValueError(f"n_seq_max must be 1..{LLAMA_MAX_SEQ}, got {n_seq_max}")
+        if kv_size < 1 or kv_size % n_pad:
+            raise ValueError(f"kv_size = {kv_size} must be a positive multiple of n_pad = {n_pad}")
+        check_swa_type(n_swa, swa_type)
+        self.kv_size = kv_size
+        self.n_seq_max = n_seq_max
+        self.unified = unified
+        self.n_stream = 1 if unified else n_seq_max
+        self.type_k = _kv_type("type_k", type_k)
+        self.type_v = _kv_type("type_v", type_v)
+        self.v_trans = v_trans
+        self.n_pad = n_pad
+        self.n_swa = n_swa
+        self.swa_type = swa_type
+        self.use_alibi = use_alibi
+        self.can_shift = can_shift
+        self.name = name
+        self.seq_to_stream = (
+            list(range(self.n_stream)) if self.n_stream > 1 else [0] * LLAMA_MAX_SEQ
+        )
+        self._heads = [0] * self.n_stream
+        self._cells = [KVCells(kv_size, n_seq_max) for _ in range(self.n_stream)]
+        self._stream_copies: list[tuple[int, int]] = []
+
+        self.n_embd_v_gqa_max = max((v for _, _, v in layers), default=0)
+        self.layers: list[KVLayer] = []
+        try:
+            for il, n_k, n_v in layers:
+                self.layers.append(self._make_layer(il, n_k, n_v))
+        except (MemoryError, ValueError) as error:
+            raise CacheError(
+                f"the KV cache cannot be allocated ({error}): {len(layers)} layers, {kv_size} cells, "
+                f"{self.n_stream} streams; use a smaller n_ctx"
+            ) from None
+        self._by_il = {layer.il: layer for layer in self.layers}
+
+    def _make_layer(self, il: int, n_k: int, n_v: int) -> KVLayer:
+        dtype_k, dtype_v = TYPES[self.type_k].dtype, TYPES[self.type_v].dtype
+        # zeros, so that cells never written cannot bring a NaN into the masked part of a product
+        k = np.zeros((self.n_stream, self.kv_size, n_k), dtype_k)
+        v = None
+        if n_v and self.v_trans:
+            v = np.zeros((self.n_stream, self.n_embd_v_gqa_max, self.kv_size), dtype_v)
+        elif n_v:
+            v = np.zeros((self.n_stream, self.kv_size, n_v), dtype_v)
+        return KVLayer(il, n_k, n_v, k, v)
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    @property
+    def cells(self) -> list[KVCells]:
+        """The cells of each stream, for looking at."""
+        return self._cells
+
+    @property
+    def heads(self) -> list[int]:
+        """Where the next search for free cells starts, per stream."""
+        return list(self._heads)
+
+    @property
+    def has_shift(self) -> bool:
+        """True when keys wait to be rotated."""
+        return any(c.has_shift for c in self._cells)
+
+    def layer(self, il: int) -> KVLayer:
+        """Return keys and values of a model layer."""
+        return self._by_il[il]
+
+    def total_size(self) -> int:
+        """Bytes of K and V."""
+        return self.size_k_bytes() + self.size_v_bytes()
+
+    def size_k_bytes(self) -> int:
+        """Bytes of K in all layers."""
+        return sum(layer.k.nbytes for layer in self.layers)
+
+    def size_v_bytes(self) -> int:
+        """Bytes of V in all layers."""
+        return sum(layer.v.nbytes for layer in self.layers if layer.v is not None)
+
+    def size_formula(self) -> str:
+        """How the size comes about, with its numbers, one line for K and one for V."""
+        widths_k = [layer.k.shape[2] for layer in self.layers]
+        axis = 1 if self.v_trans else 2
+        widths_v = [layer.v.shape[axis] for layer in self.layers if layer.v is not None]
+        return (
+            self._formula("K", self.type_k, widths_k, self.size_k_bytes())
+            + "\n"
+            + self._formula("V", self.type_v, widths_v, self.size_v_bytes())
+        )
+
+    def _formula(self, what: str, type_: GGMLType, widths: list[int], n_bytes: int) -> str:
+        traits = TYPES[type_]
+        streams = f"{self.n_stream} streams x " if self.n_stream > 1 else ""
+        terms = [
+            f"{widths.count(w)} layer{'' if widths.count(w) == 1 else 's'} x {streams}"
+            f"{self.kv_size} cells x {w} x {traits.type_size} bytes"
+            for w in sorted(set(widths))
+        ]
+        return f"{what} ({traits.name}): {' + '.join(terms) or '0'} = {n_bytes / 2**20:.2f} MiB"
+
+    # -- plans -----------------------------------------------------------------------------------
+
+    def init_batch(
+        self, balloc: BatchAllocr, n_ubatch: int, embd_all: bool = False
+    ) -> KVCacheContext:
+        """Cut the batch and find slots for all pieces; status FAILED_PREPARE when they do not all fit.
+
+        `embd_all` makes no difference to this memory.
+        """
+        balloc.split_reset()
+        ubatches: list[Ubatch] = []
+        while True:
+            if self.n_stream == 1:
+                ubatch = balloc.split_simple(n_ubatch)
+            else:
+                ubatch = balloc.split_equal(n_ubatch, sequential=True)
+            if ubatch is None:
+                break
+            ubatches.append(ubatch)
+        if balloc.n_used < balloc.n_tokens:
+            return KVCacheContext(self, MemoryStatus.FAILED_PREPARE, reason=balloc.split_error)
+        sinfos = self.prepare(ubatches)
+        if sinfos is None:
+            used = ", ".join(str(c.n_used) for c in self._cells)
+            return KVCacheContext(
+                self,
+                MemoryStatus.FAILED_PREPARE,
+                reason=f"failed to find a memory slot for batch of size {balloc.n_tokens}: "
+                f"{used} of {self.kv_size} cells are used",
+            )
+        return KVCacheContext(self, MemoryStatus.SUCCESS, ubatches=ubatches, sinfos=sinfos)
+
+    def init_full(self) -> KVCacheContext:
+        """Return a context with the largest `n_kv`, for sizing graphs."""
+        dummy = SlotInfo(
+            0,
+            self.n_stream - 1,
+            list(range(self.n_stream)),
+            [np.zeros(1, np.int64) for _ in range(self.n_stream)],
+        )
+        return KVCacheContext(self, MemoryStatus.SUCCESS, sinfos=[dummy], n_kv=self.kv_size)
+
+    def init_update(
+        self, apply_shift: ApplyShift | None = None, optimize: bool = False
+    ) -> KVCacheContext:
+        """Plan the pending rotations and stream copies; status NO_UPDATE when there are none.
+
+        Parameters
+        ----------
+        apply_shift : callable or None
+            See `ApplyShift`. None: the keys carry no position (no RoPE).
+        optimize : bool
+            Not used by this memory.
+        """
+        pending = self.has_shift or bool(self._stream_copies)
+        status = MemoryStatus.SUCCESS if pending else MemoryStatus.NO_UPDATE
+        return KVCacheContext(self, status, apply_shift=apply_shift)
+
+    def find_slot(self, ubatch: Ubatch, cont: bool = False) -> SlotInfo | None:
+        """Cells for a ubatch, or None; see `slots.find_slot`."""
+        return find_slot(
+            ubatch,
+            self._cells,
+            self._heads,
+            self.seq_to_stream,
+            cont=cont,
+            n_swa=self.n_swa,
+            swa_type=self.swa_type,
+        )
+
+    def prepare(self, ubatches: list[Ubatch]) -> list[SlotInfo] | None:
+        """Slots for all ubatches, each found as if those before it were in place; None if one has no room."""
+        sinfos: list[SlotInfo] = []
+        undo: Any = self._save_meta() if len(ubatches) > 1 else None
+        try:
+            for i, ubatch in enumerate(ubatches):
+                sinfo = self.find_slot(ubatch)
+                if sinfo is None:
+                    return None
+                sinfos.append(sinfo)
+                if i + 1 < len(ubatches):
+                    self.apply_ubatch(sinfo, ubatch)
+        finally:
+            if undo is not None:
+                self._restore_meta(undo)
+        return sinfos
+
+    # -- carrying out ----------------------------------------------------------------------------
+
+    def apply_ubatch(self, sinfo: SlotInfo, ubatch: Ubatch) -> None:
+        """Enter a ubatch into the cells.
+
+        A cell that is taken over from a sequence (possible behind its window) takes all earlier positions of
+        that sequence with it: what a sequence holds has no holes.
+        """
+        overwritten: dict[int, int] = {}  # sequence -> last position lost
+        n = sinfo.size
+        for s, idxs in enumerate(sinfo.idxs):
+            cells = self._cells[sinfo.strm[s]]
+            taken = idxs[cells.pos[idxs] >= 0]
+            for i in taken.tolist():
+                for seq_id in cells.seq_get_all(i):
+                    overwritten[seq_id] = max(overwritten.get(seq_id, -1), int(cells.pos[i]))
+            cells.rm(taken)
+            part = slice(s * n, (s + 1) * n)
+            cells.put(idxs, ubatch.pos[part], ubatch.token[part], ubatch.seq_id[part])
+        for seq_id, last in overwritten.items():
+            if 0 <= self.seq_pos_min(seq_id) <= last:
+                self.seq_rm(seq_id, self.seq_pos_min(seq_id), last + 1)
+        for s, idxs in enumerate(sinfo.idxs):
+            self._heads[sinfo.strm[s]] = int(idxs[-1]) + 1
+
+    def update(self, apply_shift: ApplyShift | None = None) -> bool:
+        """Carry out pending stream copies and rotations; True when keys were rotated."""
+        for src, dst in self._stream_copies:
+            for layer in self.layers:
+                layer.k[dst] = layer.k[src]
+                if layer.v is not None:
+                    layer.v[dst] = layer.v[src]
+        self._stream_copies = []
+        if not self.has_shift:
+            return False
+        if not self.can_shift:
+            raise CacheError(
+                "the positions of this cache were moved, but its keys cannot be rotated (K-shift): "
+                "clear it and decode again"
+            )
+        if apply_shift is not None:
+            shift = np.empty((self.n_stream, self.kv_size), np.int32)
+            self.set_input_k_shift(shift)
+            for layer in self.layers:
+                apply_shift(layer.il, shift)
+        for cells in self._cells:
+            cells.reset_shift()
+        return apply_shift is not None
+
+    def get_n_kv(self, sinfo: SlotInfo) -> int:
+        """How many cells the attention looks at: the used part, padded so that the graph seldom changes."""
+        pad = max(self.n_pad, 256)
+        used = max(self._cells[s].used_max_p1 for s in sinfo.strm)
+        return min(self.kv_size, max(pad, -(-used // pad) * pad))
+
+    def get_k(self, il: int, n_kv: int, sinfo: SlotInfo) -> np.ndarray:
+        """[ns, n_kv, n_embd_k_gqa]: the keys that a ubatch looks at, a view."""
+        return self._by_il[il].k[sinfo.s0 : sinfo.s1 + 1, :n_kv]
+
+    def get_v(self, il: int, n_kv: int, sinfo: SlotInfo) -> np.ndarray:
+        """Values that a ubatch looks at, a view: [ns, n_embd_v, n_kv] transposed, else [ns, n_kv, n_embd_v]."""
+        v = self._by_il[il].v
+        if v is None:
+            raise CacheError(f"layer {il} keeps no values")
+        streams = v[sinfo.s0 : sinfo.s1 + 1]
+        return streams[:, :, :n_kv] if self.v_trans else streams[:, :n_kv]
+
+    # -- graph inputs ----------------------------------------------------------------------------
+
+    def set_input_k_idxs(self, dst: np.ndarray, sinfo: SlotInfo) -> None:
+        """Fill int64[n_tokens]: the row of each token in K; see `kv_inputs.set_k_idxs`."""
+        kv_inputs.set_k_idxs(dst, sinfo, self.kv_size)
+
+    def set_input_v_idxs(self, dst: np.ndarray, sinfo: SlotInfo) -> None:
+        """Fill int64[n_tokens] (rows of V), or int64[n_tokens * n_embd_v_gqa_max] (elements) if transposed."""
+        if self.v_trans:
+            kv_inputs.set_v_idxs_trans(dst, sinfo, self.kv_size, self.n_embd_v_gqa_max)
+        else:
+            kv_inputs.set_k_idxs(dst, sinfo, self.kv_size)
+
+    def set_input_kq_mask(self, dst: np.ndarray, ubatch: Ubatch, causal_attn: bool = True) -> None:
+        """Fill float32[n_stream, n_tokens / n_stream, n_kv]; see `kv_inputs.set_kq_mask`."""
+        kv_inputs.set_kq_mask(
+            dst,
+            ubatch,
+            self._cells,
+            self.seq_to_stream,
+            causal=causal_attn,
+            n_swa=self.n_swa,
+            swa_type=self.swa_type,
+            alibi=self.use_alibi,
+        )
+
+    def set_input_k_shift(self, dst: np.ndarray) -> None:
+        """Fill int32[n_stream, kv_size]: how far each key is to be rotated."""
+        kv_inputs.set_k_shift(dst, self._cells)
+
+    # -- sequences -------------------------------------------------------------------------------
+
+    def clear(self, data: bool = True) -> None:
+        """Empty all cells; with `data` also zero K and V."""
+        for cells in self._cells:
+            cells.reset()
+        self._heads = [0] * self.n_stream
+        if data:
+            for layer in self.layers:
+                layer.k.fill(0)
+                if layer.v is not None:
+                    layer.v.fill(0)
+
+    def seq_rm(self, seq_id: int, p0: int = -1, p1: int = -1) -> bool:
+        """Remove positions [p0, p1) of a sequence, -1 for every sequence; always possible: True."""
+        if seq_id == -1:
+            for stream, cells in enumerate(self._cells):
+                freed = cells.in_range(-1, p0, p1)
+                cells.rm(freed)
+                self._lower_head(stream, freed)
+            return True
+        stream = self._stream(seq_id)
+        cells = self._cells[stream]
+        idxs = cells.in_range(seq_id, p0, p1)
+        if len(idxs):
+            self._lower_head(stream, cells.seq_rm(idxs, seq_id))
+        return True
+
+    def seq_cp(self, seq_id_src: int, seq_id_dst: int, p0: int = -1, p1: int = -1) -> None:
+        """Let `seq_id_dst` share the cells of `seq_id_src` at positions [p0, p1).
+
+        Between streams only a whole sequence can be copied: the metadata now, K and V at the next update.
+        """
+        s0, s1 = self._stream(seq_id_src), self._stream(seq_id_dst)
+        src, dst = self._cells[s0], self._cells[s1]
+        if s0 == s1:
+            if seq_id_src != seq_id_dst:
+                dst.seq_add(src.in_range(seq_id_src, p0, p1), seq_id_dst)
+            return
+        if (p0 > 0 and p0 + 1 < self.kv_size) or (p1 > 0 and p1 + 1 < self.kv_size):
+            raise CacheError(
+                f"seq_cp({seq_id_src}, {seq_id_dst}, {p0}, {p1}): between streams only a full copy is possible; "
+                "use p0 = p1 = -1, or a context with kv_unified=True"
+            )
+        self._stream_copies.append((s0, s1))
+        idxs = src.in_range(seq_id_src, -1, -1)
+        dst.reset()
+        dst.put(idxs, src.pos[idxs], src.tok[idxs], [(seq_id_dst,)] * len(idxs))
+        dst.shift[idxs] = src.shift[idxs]
+        dst.has_shift = bool(dst.shift.any())
+        self._heads[s1] = self._heads[s0]
+
+    def seq_keep(self, seq_id: int) -> None:
+        """Remove all other sequences from the stream of this one."""
+        stream = self._stream(seq_id)
+        self._lower_head(stream, self._cells[stream].seq_keep(seq_id))
+
+    def seq_add(self, seq_id: int, p0: int, p1: int, shift: int) -> None:
+        """Add `shift` to the positions in [p0, p1); what falls below 0 is removed.
+
+        A cell shared with other sequences moves for them too.
+        """
+        stream = self._stream(seq_id)
+        cells = self._cells[stream]
+        if abs(shift) > np.iinfo(np.int32).max:
+            raise CacheError(f"seq_add: shift = {shift} does not fit in 32 bits")
+        if shift == 0 or max(p0, 0) == p1:
+            return
+        freed = cells.pos_add(cells.in_range(seq_id, p0, p1), shift)
+        self._heads[stream] = int(freed[0]) if len(freed) else 0
+
+    def seq_div(self, seq_id: int, p0: int, p1: int, d: int) -> None:
+        """Divide the positions in [p0, p1) by `d`, rounding down."""
+        cells = self._cells[self._stream(seq_id)]
+        if d < 1:
+            raise CacheError(f"seq_div: cannot divide positions by {d}; d must be at least 1")
+        if d != 1 and max(p0, 0) != p1:
+            cells.pos_div(cells.in_range(seq_id, p0, p1), d)
+
+    def seq_pos_min(self, seq_id: int) -> int:
+        """First position held for a sequence, -1 when it holds none."""
+        return self._cells[self._stream(seq_id)].seq_pos_min(seq_id)
+
+    def seq_pos_max(self, seq_id: int) -> int:
+        """Last position held for a sequence, -1 when it holds none."""
+        return self._cells[self._stream(seq_id)].seq_pos_max(seq_id)
+
+    def _stream(self, seq_id: int) -> int:
+        n = len(self.seq_to_stream)
+        if not 0 <= seq_id < n:
+            raise CacheError(
+                f"seq_id = {seq_id} is out of range: this cache has sequences 0..{n - 1}"
+            )
+        return self.seq_to_stream[seq_id]
+
+    def _lower_head(self, stream: int, freed: np.ndarray) -> None:
+        if len(freed):
+            self._heads[stream] = min(self._heads[stream], int(freed[0]))
+
+    # -- copies ----------------------------------------------------------------------------------
+
+    def _save_meta(self) -> Any:
+        return [c.snapshot() for c in self._cells], list(self._heads)
+
+    def _restore_meta(self, saved: Any) -> None:
+        for cells, snapshot in zip(self._cells, saved[0], strict=True):
+            cells.restore(snapshot)
+        self._heads = list(saved[1])
+
+    def snapshot(self) -> Any:
+        """Metadata of this moment (not K and V: see `save_rows`); opaque, for `restore`."""
+        return (*self._save_meta(), list(self._stream_copies))
+
+    def restore(self, snapshot: Any) -> None:
+        """Come back to a `snapshot`."""
+        self._restore_meta(snapshot[:2])
+        self._stream_copies = list(snapshot[2])
+
+    def save_rows(self, sinfo: SlotInfo | None = None) -> Any:
+        """Copy K and V of the cells that `sinfo` is about to overwrite; None: of all used cells."""
+        if sinfo is None:
+            streams = [(s, np.arange(c.used_max_p1)) for s, c in enumerate(self._cells)]
+        else:
+            streams = list(zip(sinfo.strm, sinfo.idxs, strict=True))
+        saved = []
+        for s, idxs in streams:
+            for layer in self.layers:
+                k = layer.k[s, idxs]  # [n, n_embd_k_gqa]
+                v = None  # [n_embd_v, n] if transposed, else [n, n_embd_v_gqa]
+                if layer.v is not None:
+                    v = layer.v[s][:, idxs] if self.v_trans else layer.v[s, idxs]
+                saved.append((layer.il, s, idxs, k, v))
+        return saved
+
+    def restore_rows(self, saved: Any) -> None:
+        """Put back what `save_rows` copied."""
+        for il, s, idxs, k, v in saved:
+            layer = self._by_il[il]
+            layer.k[s, idxs] = k
+            if layer.v is not None:
+                if self.v_trans:
+                    layer.v[s][:, idxs] = v
+                else:
+                    layer.v[s, idxs] = v
+
+    def state_write(self, seq_id: int = -1) -> bytes:
+        """State of one sequence (-1: of all) in llama.cpp's format; see `kv_state`."""
+        return kv_state.state_write(self, seq_id)
+
+    def state_read(self, data: bytes, seq_id: int = -1) -> int:
+        """Take over a saved state, replacing what the sequence holds; returns the bytes used; see `kv_state`."""
+        return kv_state.state_read(self, data, seq_id)
+
+    def __repr__(self) -> str:
+        used = ", ".join(str(c.n_used) for c in self._cells)
+        return (
+            f"<KVCache {len(self.layers)} layers, {self.n_stream} stream{'' if self.n_stream == 1 else 's'} "
+            f"x {self.kv_size} cells ({used} used), K {TYPES[self.type_k].name}, V {TYPES[self.type_v].name}, "
+            f"{self.total_size() / 2**20:.2f} MiB>"
+        )
+
+
+def _kv_type(what: str, type_: GGMLType) -> GGMLType:
+    if type_ not in _KV_TYPES:
+        known = type_ in TYPES
+        raise UnsupportedError(
+            f"KV cache type ({what})",
+            TYPES[GGMLType(type_)].name if known else str(type_),
+            supported=[TYPES[t].name for t in _KV_TYPES],
+        )
+    return GGMLType(type_)
+
+
+class KVCacheContext:
+    """A plan over a `KVCache` (a `MemoryContext`): ubatches with their slots, or a pending update.
+
+    Attributes
+    ----------
+    reason : str
+        Why the plan failed; empty when it did not.
+    ubatches, sinfos : list
+        The pieces and their slots, in order.
+    """
+
+    def __init__(
+        self,
+        kv: KVCache,
+        status: MemoryStatus,
+        *,
+        ubatches: Sequence[Ubatch] = (),
+        sinfos: Sequence[SlotInfo] = (),
+        n_kv: int = 0,
+        apply_shift: ApplyShift | None = None,
+        reason: str = "",
+    ) -> None:
+        self.kv = kv
+        self.ubatches = list(ubatches)
+        self.sinfos = list(sinfos)
+        self.reason = reason
+        self._status = status
+        self._apply_shift = apply_shift
+        self._n_kv = n_kv
+        self._i_cur = 0
+
+    def next(self) -> bool:
+        """Go to the next ubatch; False when the last one is done."""
+        self._i_cur += 1
+        return self._i_cur < len(self.ubatches)
+
+    def apply(self) -> bool:
+        """Enter the current ubatch into the cells, or carry out the update; the only step that changes the cache."""
+        if self._status.is_fail:
+            raise CacheError(f"a failed plan cannot be applied: {self.reason}")
+        if not self.ubatches:
+            if self._status is MemoryStatus.SUCCESS:
+                self.kv.update(self._apply_shift)
+            return True
+        self.kv.apply_ubatch(self.sinfo, self.get_ubatch())
+        self._n_kv = self.kv.get_n_kv(self.sinfo)
+        return True
+
+    def get_ubatch(self) -> Ubatch:
+        """Return the current ubatch."""
+        return self.ubatches[self._i_cur]
+
+    def get_status(self) -> MemoryStatus:
+        """Return the outcome of the plan."""
+        return self._status
+
+    @property
+    def sinfo(self) -> SlotInfo:
+        """The slot of the current ubatch."""
+        return self.sinfos[self._i_cur]
+
+    def get_n_kv(self) -> int:
+        """How many cells the current ubatch looks at; known once it is applied."""
+        return self._n_kv
+
+    def get_k(self, il: int) -> np.ndarray:
+        """Keys that the current ubatch looks at; see `KVCache.get_k`."""
+        return self.kv.get_k(il, self._n_kv, self.sinfo)
+
+    def get_v(self, il: int) -> np.ndarray:
+        """Values that the current ubatch looks at; see `KVCache.get_v`."""
+        return self.kv.get_v(il, self._n_kv, self.sinfo)
+
+    def set_input_k_idxs(self, dst: np.ndarray) -> None:
+        """Fill where K rows of the current ubatch go."""
+        self.kv.set_input_k_idxs(dst, self.sinfo)
+
+    def set_input_v_idxs(self, dst: np.ndarray) -> None:
+        """Fill where V of the current ubatch goes."""
+        self.kv.set_input_v_idxs(dst, self.sinfo)
+
+    def set_input_kq_mask(self, dst: np.ndarray, causal_attn: bool = True) -> None:
+        """Fill the attention mask of the current ubatch."""
+        self.kv.set_input_kq_mask(dst, self.get_ubatch(), causal_attn)
+
+    def set_input_k_shift(self, dst: np.ndarray) -> None:
+        """Fill the pending shift of every cell."""
+        self.kv.set_input_k_shift(dst)
