@@ -6,21 +6,30 @@ Reading order: `candidates` (the data), `sampler` (the interface and the chain),
 
 from llmviz.sampling.candidates import TokenDataArray
 from llmviz.sampling.dist import Dist, Greedy
+from llmviz.sampling.dry import DRY
 from llmviz.sampling.logit_bias import LogitBias
+from llmviz.sampling.mirostat import Mirostat, MirostatV2
 from llmviz.sampling.penalties import Penalties
 from llmviz.sampling.rng import LLAMA_DEFAULT_SEED
 from llmviz.sampling.sampler import SAMPLERS, Chain, Sampler, SamplerStep, Why, make_sampler
 from llmviz.sampling.temperature import Temp, TempExt
+from llmviz.sampling.top_n_sigma import TopNSigma
 from llmviz.sampling.truncation import MinP, TopK, TopP
+from llmviz.sampling.typical import Typical
+from llmviz.sampling.xtc import XTC
 
 __all__ = [
+    "DRY",
     "LLAMA_DEFAULT_SEED",
     "SAMPLERS",
+    "XTC",
     "Chain",
     "Dist",
     "Greedy",
     "LogitBias",
     "MinP",
+    "Mirostat",
+    "MirostatV2",
     "Penalties",
     "Sampler",
     "SamplerStep",
@@ -28,7 +37,9 @@ __all__ = [
     "TempExt",
     "TokenDataArray",
     "TopK",
+    "TopNSigma",
     "TopP",
+    "Typical",
     "Why",
     "make_sampler",
 ]
