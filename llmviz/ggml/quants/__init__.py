@@ -1,6 +1,6 @@
 """Tensor types that can be decoded to float32, one class each. ↔ ggml/src/ggml-quants.c
 
-Reading order: `plain.py`, `legacy.py` (start with Q8_0), `k_quants.py`; `base.py` is what they share.
+Reading order: `plain.py`, `legacy.py` (start with Q8_0), `k_quants.py`; `base.py` is shared.
 """
 
 from llmviz.ggml.quants.base import QuantType, get, supported

@@ -1,7 +1,7 @@
-"""What a tensor type has to offer: a block layout and a way back to float32. ↔ ggml/src/ggml-quants.c
+"""What a tensor type offers: a block layout and a way back to float32. ↔ ggml/src/ggml-quants.c
 
-A quantized tensor is a row of blocks. A block holds a few dozen small integers and one or two scales
-that turn them back into numbers. Each subclass of `QuantType` registers itself by being defined.
+A quantized tensor is a row of blocks. A block holds a few dozen small integers and one or two
+scales that turn them back into numbers. A subclass of `QuantType` registers itself by being defined.
 Does not quantize, and does not multiply: that is the backends' part.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["QuantType", "get", "supported"]
 _REGISTRY: dict[GGMLType, type[QuantType]] = {}
 
 _CHUNK_VALUES = 1 << 15
-"""Values decoded at a time: 128 KiB of floats, so that temporaries stay in the processor's cache."""
+"""Values decoded at a time: 128 KiB of floats, so that temporaries stay in cache."""
 
 
 class QuantType(ABC):

@@ -1,4 +1,4 @@
-"""The K types: super-blocks of 256 values, with scales that are quantized too. ↔ ggml/src/ggml-quants.c
+"""The K types: super-blocks of 256 values with quantized scales. ↔ ggml/src/ggml-quants.c
 
 A super-block is cut into 8 sub-blocks of 32 (Q4_K, Q5_K) or 16 of 16 (Q6_K). Each sub-block has its
 own small integer scale; one or two half floats per super-block give these their size. So finer
@@ -18,9 +18,9 @@ __all__ = ["Q4_K", "Q5_K", "Q6_K"]
 def scales_and_mins(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Unpack eight 6-bit scales and eight 6-bit minimums from 12 bytes.
 
-    Bytes 0-3 hold scales 0-3 and bytes 4-7 minimums 0-3, six bits each. Their upper two bits are the
-    top bits of scales and minimums 4-7, whose low four bits stand in bytes 8-11: low nibble scale,
-    high nibble minimum.
+    Bytes 0-3 hold scales 0-3 and bytes 4-7 minimums 0-3, six bits each. Their upper two bits are
+    the top bits of scales and minimums 4-7, whose low four bits stand in bytes 8-11: low nibble
+    scale, high nibble minimum.
 
     Parameters
     ----------

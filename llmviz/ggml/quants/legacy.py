@@ -1,4 +1,4 @@
-"""The first quantized types: blocks of 32 values. ↔ ggml/src/ggml-common.h (block_q4_0 ...), ggml-quants.c
+"""The first quantized types: blocks of 32 values. ↔ ggml/src/ggml-common.h, ggml-quants.c
 
 Names: Q, bits per value, then _0 for "value = scale * q" or _1 for "value = scale * q + minimum".
 Values 0 to 15 of a block lie in the low halves (nibbles) of its 16 bytes `qs`, values 16 to 31 in

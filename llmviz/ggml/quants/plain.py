@@ -1,4 +1,4 @@
-"""Types without blocks: every value stands for itself. ↔ ggml/include/ggml.h, ggml/src/ggml-impl.h"""
+"""Types without blocks: every value stands for itself. ↔ ggml/src/ggml-impl.h"""
 
 from __future__ import annotations
 
