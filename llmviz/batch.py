@@ -1,11 +1,11 @@
 """Batches and how they are cut into ubatches. ↔ src/llama-batch.h, src/llama-batch.cpp
 
-A `Batch` is what the caller hands to decode: tokens, each with a position, the sequences it belongs to
-and whether its logits are wanted. `BatchAllocr` checks it, fills in what was left out and cuts it into
-`Ubatch` pieces that the graph can process in one go.
+A `Batch` is what the caller hands to decode: tokens, each with a position, the sequences it belongs
+to and whether its logits are wanted. `BatchAllocr` checks it, fills in what was left out and cuts
+it into `Ubatch` pieces that the graph can process in one go.
 
-Does not do: token embeddings as input, several positions per token (M-RoPE). Knows of the memory only
-``seq_pos_min`` and ``seq_pos_max``; changes nothing but itself.
+Does not do: token embeddings as input, several positions per token (M-RoPE). Knows of the memory
+only ``seq_pos_min`` and ``seq_pos_max``; changes nothing but itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_TOKEN = -1
 
 
 class SeqPositions(Protocol):
-    """The part of a memory that `BatchAllocr.init` asks: first and last position held per sequence."""
+    """What `BatchAllocr.init` asks a memory: first and last position held per sequence."""
 
     def seq_pos_min(self, seq_id: int) -> int:
         """First position held for a sequence, -1 when it holds none."""
@@ -42,14 +42,16 @@ class SeqPositions(Protocol):
 class Batch:
     """Tokens to decode, with their positions, sequences and output flags.
 
-    Plain lists that may be read and changed freely; `BatchAllocr.init` checks them when the batch is used.
+    Plain lists that may be read and changed freely; `BatchAllocr.init` checks them when the batch
+    is used.
 
     Parameters
     ----------
     token : sequence of int, optional
         Token ids.
     pos : sequence of int, optional
-        Position of each token in its sequences. None: each sequence continues after what the memory holds.
+        Position of each token in its sequences. None: each sequence continues after what the memory
+        holds.
     seq_id : sequence of (int or sequence of int), optional
         The sequences that each token belongs to. None: all tokens are in sequence 0.
     logits : sequence of bool, optional
@@ -79,7 +81,7 @@ class Batch:
 
     @classmethod
     def get_one(cls, tokens: Iterable[int]) -> Batch:
-        """Tokens of sequence 0 that continue it, with logits for the last one (``llama_batch_get_one``)."""
+        """Tokens that continue sequence 0, logits for the last (``llama_batch_get_one``)."""
         return cls(token=tokens)
 
     def add(
@@ -91,8 +93,8 @@ class Batch:
     ) -> None:
         """Append one token.
 
-        An entry names the same things as those before it: a position, sequences or an output flag is
-        given for every token of a batch or for none.
+        An entry names the same things as those before it: a position, sequences or an output flag
+        is given for every token of a batch or for none.
 
         Raises
         ------
@@ -104,8 +106,8 @@ class Batch:
             have = getattr(self, name)
             if i and (value is None) != (have is None):
                 raise BatchError(
-                    f"{name}[{i}] is {'missing' if value is None else 'given'}, but the {i} earlier tokens of "
-                    f"this batch are {'without' if have is None else 'with'} it: "
+                    f"{name}[{i}] is {'missing' if value is None else 'given'}, but the {i} "
+                    f"earlier tokens of this batch are {'without' if have is None else 'with'} it: "
                     "give it for every token or for none"
                 )
             if value is None:
@@ -176,7 +178,8 @@ class Ubatch:
     output : numpy.ndarray
         bool[n_tokens], true where logits are wanted.
     n_tokens, n_seq_tokens, n_seqs, n_seqs_unq : int
-        ``n_tokens = n_seq_tokens * n_seqs``; `n_seqs` counts sequence *sets*, `n_seqs_unq` sequences.
+        ``n_tokens = n_seq_tokens * n_seqs``; `n_seqs` counts sequence *sets*, `n_seqs_unq`
+        sequences.
     equal_seqs : bool
         The tokens are grouped: `n_seqs` runs of `n_seq_tokens` tokens of one sequence set each.
     batch_idxs : numpy.ndarray
@@ -199,7 +202,7 @@ class Ubatch:
 
     @classmethod
     def reserve(cls, n_seq_tokens: int, n_seqs: int) -> Ubatch:
-        """Sequences 0..n_seqs-1 with `n_seq_tokens` tokens each, for sizing a graph (``ubatch_reserve``)."""
+        """`n_seqs` sequences of `n_seq_tokens` tokens, to size a graph (``ubatch_reserve``)."""
         n = n_seq_tokens * n_seqs
         return _make_ubatch(
             token=np.zeros(n, np.int32),
@@ -219,8 +222,8 @@ class Ubatch:
         pos = f"{self.pos[0]}..{self.pos[-1]}" if n else "-"
         return (
             f"<Ubatch {n} token{'' if n == 1 else 's'} = {self.n_seq_tokens} x {self.n_seqs} "
-            f"sequence set{'' if self.n_seqs == 1 else 's'}; pos: {pos}; sequences: {self.seq_id_unq}; "
-            f"outputs: {int(self.output.sum())}>"
+            f"sequence set{'' if self.n_seqs == 1 else 's'}; pos: {pos}; "
+            f"sequences: {self.seq_id_unq}; outputs: {int(self.output.sum())}>"
         )
 
 
@@ -256,9 +259,10 @@ def _make_ubatch(
 
 @dataclass(slots=True)
 class BatchAllocr:
-    """Checks a batch, fills in what was left out, and cuts it into ubatches (``llama_batch_allocr``).
+    """Checks a batch, fills in what was left out, and cuts it up (``llama_batch_allocr``).
 
-    Call `init`, then one of the ``split_*`` functions until it returns None. `split_reset` starts the cutting over.
+    Call `init`, then one of the ``split_*`` functions until it returns None. `split_reset` starts
+    the cutting over.
 
     Attributes
     ----------
@@ -320,8 +324,8 @@ class BatchAllocr:
     ) -> Steps[None]:
         """Check `batch` and take it over, with positions, sequences and output flags filled in.
 
-        Yields one ``data`` event ``batch`` (step 10) whose value is the filled `Batch`; a `Batch` that is
-        assigned to it is checked and taken instead.
+        Yields one ``data`` event ``batch`` (step 10) whose value is the filled `Batch`; a `Batch`
+        that is assigned to it is checked and taken instead.
 
         Parameters
         ----------
@@ -380,7 +384,9 @@ class BatchAllocr:
                 f"invalid token[{i}] = {token[i]}; valid token ids are 0..{n_vocab - 1}"
             )
 
-        seq_id = [(0,)] * n if batch.seq_id is None else _check_seq_ids(batch.seq_id, n_seq_max)
+        seq_id: list[tuple[int, ...]] = [(0,)] * n
+        if batch.seq_id is not None:
+            seq_id = _check_seq_ids(batch.seq_id, n_seq_max)
 
         if batch.logits is None:
             output = np.zeros(n, bool)
@@ -450,8 +456,8 @@ class BatchAllocr:
         n_ubatch : int
             Most tokens to take. As in llama.cpp the number of sets taken may pass it by one.
         sequential : bool
-            Take only sets whose first sequence ids follow each other (s, s + 1, ...). Refused (None with
-            `split_error`) when a token of the batch belongs to several sequences.
+            Take only sets whose first sequence ids follow each other (s, s + 1, ...). Refused (None
+            with `split_error`) when a token of the batch belongs to several sequences.
         n_keep_tail : int
             Never part the last `n_keep_tail` tokens of a sequence.
 
@@ -465,8 +471,8 @@ class BatchAllocr:
             raise ValueError(f"n_keep_tail = {n_keep_tail} must be below n_ubatch = {n_ubatch}")
         if sequential and self._has_cpl:
             self.split_error = (
-                "sequential split is not supported when there are coupled sequences in the input batch: "
-                "a token that belongs to several sequences needs kv_unified=True"
+                "sequential split is not supported when there are coupled sequences in the input "
+                "batch: a token that belongs to several sequences needs kv_unified=True"
             )
             return None
 
@@ -484,7 +490,7 @@ class BatchAllocr:
         return self._ubatch_add(idxs, n_seqs=len(parts), equal_seqs=True)
 
     def split_seq(self, n_ubatch: int) -> Ubatch | None:
-        """Cut off tokens of one sequence set (or of ever smaller subsets of it); None when all are used."""
+        """Cut off tokens of one sequence set (or ever smaller subsets); None when all are used."""
         _check_n_ubatch(n_ubatch)
         first = self._used.find(0)
         if first < 0:
@@ -545,7 +551,7 @@ class BatchAllocr:
 def _keep_tail(
     parts: list[list[int]], waiting: list[list[int]], n_ubatch: int, n_keep_tail: int
 ) -> list[list[int]]:
-    """Drop or resize the parts that would leave 1..n_keep_tail-1 tokens of their sequence behind."""
+    """Drop or resize the parts that would leave a piece of a sequence's tail behind."""
     kept = 0
     for part, wait in zip(parts, waiting, strict=True):
         if 0 < len(wait) - len(part) < n_keep_tail:
@@ -616,12 +622,11 @@ def _check_int(what: str, value: object) -> None:
 
 def _flags(values: Sequence[bool]) -> np.ndarray:
     for i, value in enumerate(values):
-        if value is not True and value is not False:
-            if isinstance(value, str | bytes | float) or not hasattr(value, "__bool__"):
-                raise BatchError(
-                    f"invalid logits[{i}] = {value!r:.80}: expected true or false, "
-                    f"got {type(value).__name__}"
-                )
+        if not isinstance(value, bool | int | np.bool_ | np.integer):
+            raise BatchError(
+                f"invalid logits[{i}] = {value!r:.80}: expected true or false, "
+                f"got {type(value).__name__}"
+            )
     return np.array(values, bool)
 
 
@@ -677,10 +682,12 @@ def _continued_pos(seq_id: list[tuple[int, ...]], memory: SeqPositions | None) -
 def _check_positions(
     pos: np.ndarray, seq_id: list[tuple[int, ...]], memory: SeqPositions | None
 ) -> dict[int, tuple[int, int]]:
-    """Refuse positions that do not continue the memory, have holes or go back; first and last per sequence.
+    """Refuse positions that do not continue the memory, have holes or go back.
 
-    llama.cpp also means to refuse sequence sets that overlap in part, but its check can never fire (each
-    set it intersects contains the sequence in question), so such batches pass there and here.
+    Returns first and last position per sequence.
+
+    llama.cpp also means to refuse sequence sets that overlap in part, but its check can never fire
+    (each set it intersects contains the sequence in question), so such batches pass there and here.
     """
     sets = set(seq_id)
     members: dict[int, Any] = {s: slice(None) for seqs in sets for s in seqs}
@@ -704,10 +711,11 @@ def _check_positions(
         held = memory.seq_pos_max(s) if memory is not None else -1
         if held >= 0 and first != held + 1:
             raise BatchError(
-                f"the tokens of sequence {s} in the input batch have inconsistent sequence positions:\n"
-                f" - the last position stored in the memory module of the context (i.e. the KV cache) "
-                f"for sequence {s} is X = {held}\n"
-                f" - the tokens for sequence {s} in the input batch have a starting position of Y = {first}\n"
+                f"the tokens of sequence {s} in the input batch have inconsistent sequence "
+                f"positions:\n - the last position stored in the memory module of the context "
+                f"(i.e. the KV cache) for sequence {s} is X = {held}\n"
+                f" - the tokens for sequence {s} in the input batch have a starting position of "
+                f"Y = {first}\n"
                 f" it is required that the sequence positions remain consecutive: Y = X + 1"
             )
         if steps.size and steps.max() > 1:

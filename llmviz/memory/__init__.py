@@ -1,11 +1,14 @@
 """What decode keeps between tokens. ↔ src/llama-memory.h
 
-Reading order: `memory` (the interface), `cells` (who sits where), `slots` (finding room), `kv_cache` (putting it
-together), `kv_inputs` (what the graph is told), `kv_state` (saving).
+Reading order: `memory` (the interface), `cells` (who sits where), `slots` (finding room),
+`kv_layers` (K and V), `kv_cache` (all together), `kv_context` (a plan for one batch), `kv_inputs`
+(what the graph is told), `kv_state` (saving).
 """
 
 from llmviz.memory.cells import KVCells
-from llmviz.memory.kv_cache import KVCache, KVCacheContext, KVLayer
+from llmviz.memory.kv_cache import KVCache
+from llmviz.memory.kv_context import KVCacheContext
+from llmviz.memory.kv_layers import KVLayer
 from llmviz.memory.memory import CacheError, Memory, MemoryContext, MemoryStatus
 from llmviz.memory.slots import SlotInfo
 

@@ -1,7 +1,8 @@
 """Who sits in which KV cell: position, pending shift, sequences, token. ↔ src/llama-kv-cells.h
 
-Cell i describes column i of every layer's K and V. All of it is small numpy arrays that the views read
-directly; the operations work on whole index arrays, so that a ubatch of 512 costs about as much as one token.
+Cell i describes column i of every layer's K and V. All of it is small numpy arrays that the views
+read directly; the operations work on whole index arrays, so that a ubatch of 512 costs about as
+much as one token.
 
 Does not do: the K and V values (`kv_cache.py`), several coordinates per position (M-RoPE).
 """
@@ -117,7 +118,7 @@ class KVCells:
         return limits
 
     def in_range(self, seq_id: int, p0: int, p1: int) -> np.ndarray:
-        """int64[n]: cells of the sequence (-1: any) with a position in [p0, p1), ascending by index.
+        """int64[n]: cells of the sequence (-1: any) with a position in [p0, p1), ascending.
 
         A negative `p0` means 0, a negative `p1` no end.
         """
@@ -215,7 +216,7 @@ class KVCells:
             self._seq_pos_inc(seq_id, self.pos[idxs])
 
     def pos_add(self, idxs: np.ndarray, d: int) -> np.ndarray:
-        """Move positions by `d`; a cell that falls below 0 becomes empty. Returns those that did."""
+        """Move positions by `d`; cells that fall below 0 become empty and are returned."""
         if not len(idxs):
             return idxs
         self._forget_limits(idxs)
@@ -331,8 +332,8 @@ class KVCells:
         Returns
         -------
         dict
-            ``pos``, ``shift``, ``tok``: int32[size]; ``seq``: bool[size, n_seq]. They follow later changes;
-            copy to keep.
+            ``pos``, ``shift``, ``tok``: int32[size]; ``seq``: bool[size, n_seq]. They follow later
+            changes; copy to keep.
         """
         views = {"pos": self.pos[:], "shift": self.shift[:], "tok": self.tok[:], "seq": self.seq.T}
         for view in views.values():
@@ -347,6 +348,6 @@ class KVCells:
             f"{s}: {self.seq_pos_min(s)}..{self.seq_pos_max(s)}" for s in self.seq_ids()
         )
         return (
-            f"<KVCells {self.n_used} of {self.size} used; positions of sequence {', '.join(seqs) or '-'}"
-            f"{'; shift pending' if self.has_shift else ''}>"
+            f"<KVCells {self.n_used} of {self.size} used; positions of sequence "
+            f"{', '.join(seqs) or '-'}{'; shift pending' if self.has_shift else ''}>"
         )

@@ -1,58 +1,30 @@
-"""The KV cache: keys and values of earlier tokens, and which cell holds which. ↔ src/llama-kv-cache.h, src/llama-kv-cache.cpp
+"""The KV cache: keys and values of earlier tokens, and who sits where. ↔ src/llama-kv-cache.cpp
 
-Reading order: `KVCache.init_batch` plans (cut, find slots for all, undo), `KVCacheContext.apply` carries out one
-ubatch, ``set_input_*`` tells the graph where to write and what to look at, the ``seq_*`` operations edit metadata
-only; moved positions are paid for at the next update by rotating the keys (the caller's `apply_shift`).
+Reading order: `KVCache.init_batch` plans (cut, find slots for all, undo); `KVCacheContext.apply`
+carries out one ubatch; ``set_input_*`` tells the graph where to write and what to look at; the
+``seq_*`` operations edit metadata only. Moved positions are paid for at the next update, when the
+keys are rotated by the `apply_shift` that the caller brings.
 
-K and V are plain numpy arrays that the graph wraps. Does not do: quantized caches, sharing cells between caches.
+Does not do: quantized caches, sharing cells between caches, M-RoPE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from llmviz.batch import LLAMA_MAX_SEQ, BatchAllocr, Ubatch
-from llmviz.errors import UnsupportedError
 from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.memory import kv_inputs, kv_state
 from llmviz.memory.cells import KVCells
+from llmviz.memory.kv_context import KVCacheContext
+from llmviz.memory.kv_layers import ApplyShift, KVLayer, KVRows, make_layers, size_formula
 from llmviz.memory.memory import CacheError, MemoryStatus
 from llmviz.memory.slots import SlotInfo, check_swa_type, find_slot
 
 __all__ = ["ApplyShift", "KVCache", "KVCacheContext", "KVLayer"]
-
-ApplyShift = Callable[[int, np.ndarray], None]
-"""``apply_shift(il, shift)``: turn the keys of layer il by ``shift`` int32[n_stream, kv_size] positions, in place."""
-
-_KV_TYPES = (GGMLType.F32, GGMLType.F16)
-
-
-@dataclass(slots=True, eq=False)
-class KVLayer:
-    """Keys and values of one model layer.
-
-    Attributes
-    ----------
-    il : int
-        Layer index in the model.
-    n_embd_k_gqa, n_embd_v_gqa : int
-        Values per token, all KV heads together.
-    k : numpy.ndarray
-        [n_stream, kv_size, n_embd_k_gqa].
-    v : numpy.ndarray or None
-        Transposed [n_stream, n_embd_v, kv_size], else [n_stream, kv_size, n_embd_v_gqa]. The transposed form
-        is as wide as the widest layer. None where the layer keeps no values.
-    """
-
-    il: int
-    n_embd_k_gqa: int
-    n_embd_v_gqa: int
-    k: np.ndarray
-    v: np.ndarray | None
 
 
 class KVCache:
@@ -71,7 +43,8 @@ class KVCache:
     type_k, type_v : GGMLType
         F32 or F16.
     v_trans : bool
-        Keep V transposed, so that the product with the attention weights reads rows (no flash attention).
+        Keep V transposed, so that the product with the attention weights reads whole rows (as
+        llama.cpp does without flash attention).
     n_pad : int
         Granularity of `kv_size` and `get_n_kv`.
     n_swa, swa_type
@@ -109,16 +82,16 @@ class KVCache:
         name: str = "",
     ) -> None:
         if not 1 <= n_seq_max <= LLAMA_MAX_SEQ:
-            raise ValueError(f"n_seq_max must be 1..{LLAMA_MAX_SEQ}, got {n_seq_max}")
+            raise CacheError(f"n_seq_max must be 1..{LLAMA_MAX_SEQ}, got {n_seq_max}")
         if kv_size < 1 or kv_size % n_pad:
-            raise ValueError(f"kv_size = {kv_size} must be a positive multiple of n_pad = {n_pad}")
+            raise CacheError(f"kv_size = {kv_size} must be a positive multiple of n_pad = {n_pad}")
         check_swa_type(n_swa, swa_type)
         self.kv_size = kv_size
         self.n_seq_max = n_seq_max
         self.unified = unified
-        self.n_stream = 1 if unified else n_seq_max
-        self.type_k = _kv_type("type_k", type_k)
-        self.type_v = _kv_type("type_v", type_v)
+        self.n_stream = n_stream = 1 if unified else n_seq_max
+        self.type_k = GGMLType(type_k)
+        self.type_v = GGMLType(type_v)
         self.v_trans = v_trans
         self.n_pad = n_pad
         self.n_swa = n_swa
@@ -126,35 +99,21 @@ class KVCache:
         self.use_alibi = use_alibi
         self.can_shift = can_shift
         self.name = name
-        self.seq_to_stream = (
-            list(range(self.n_stream)) if self.n_stream > 1 else [0] * LLAMA_MAX_SEQ
+        # a unified cache takes any sequence id in its seq_* operations, as llama.cpp's does
+        self.seq_to_stream = list(range(n_stream)) if n_stream > 1 else [0] * LLAMA_MAX_SEQ
+        self.layers: list[KVLayer] = make_layers(
+            layers,
+            n_stream=n_stream,
+            kv_size=kv_size,
+            type_k=self.type_k,
+            type_v=self.type_v,
+            v_trans=v_trans,
         )
-        self._heads = [0] * self.n_stream
-        self._cells = [KVCells(kv_size, n_seq_max) for _ in range(self.n_stream)]
-        self._stream_copies: list[tuple[int, int]] = []
-
-        self.n_embd_v_gqa_max = max((v for _, _, v in layers), default=0)
-        self.layers: list[KVLayer] = []
-        try:
-            for il, n_k, n_v in layers:
-                self.layers.append(self._make_layer(il, n_k, n_v))
-        except (MemoryError, ValueError) as error:
-            raise CacheError(
-                f"the KV cache cannot be allocated ({error}): {len(layers)} layers, {kv_size} cells, "
-                f"{self.n_stream} streams; use a smaller n_ctx"
-            ) from None
+        self.n_embd_v_gqa_max = max((layer.n_embd_v_gqa for layer in self.layers), default=0)
         self._by_il = {layer.il: layer for layer in self.layers}
-
-    def _make_layer(self, il: int, n_k: int, n_v: int) -> KVLayer:
-        dtype_k, dtype_v = TYPES[self.type_k].dtype, TYPES[self.type_v].dtype
-        # zeros, so that cells never written cannot bring a NaN into the masked part of a product
-        k = np.zeros((self.n_stream, self.kv_size, n_k), dtype_k)
-        v = None
-        if n_v and self.v_trans:
-            v = np.zeros((self.n_stream, self.n_embd_v_gqa_max, self.kv_size), dtype_v)
-        elif n_v:
-            v = np.zeros((self.n_stream, self.kv_size, n_v), dtype_v)
-        return KVLayer(il, n_k, n_v, k, v)
+        self._cells = [KVCells(kv_size, n_seq_max if unified else 1) for _ in range(n_stream)]
+        self._heads = [0] * n_stream
+        self._stream_copies: list[tuple[int, int]] = []  # (from, to), carried out by update
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -190,32 +149,17 @@ class KVCache:
         return sum(layer.v.nbytes for layer in self.layers if layer.v is not None)
 
     def size_formula(self) -> str:
-        """How the size comes about, with its numbers, one line for K and one for V."""
-        widths_k = [layer.k.shape[2] for layer in self.layers]
-        axis = 1 if self.v_trans else 2
-        widths_v = [layer.v.shape[axis] for layer in self.layers if layer.v is not None]
-        return (
-            self._formula("K", self.type_k, widths_k, self.size_k_bytes())
-            + "\n"
-            + self._formula("V", self.type_v, widths_v, self.size_v_bytes())
-        )
-
-    def _formula(self, what: str, type_: GGMLType, widths: list[int], n_bytes: int) -> str:
-        traits = TYPES[type_]
-        streams = f"{self.n_stream} streams x " if self.n_stream > 1 else ""
-        terms = [
-            f"{widths.count(w)} layer{'' if widths.count(w) == 1 else 's'} x {streams}"
-            f"{self.kv_size} cells x {w} x {traits.type_size} bytes"
-            for w in sorted(set(widths))
-        ]
-        return f"{what} ({traits.name}): {' + '.join(terms) or '0'} = {n_bytes / 2**20:.2f} MiB"
+        """How the size comes about, with its numbers: one line for K, one for V."""
+        k = size_formula("K", self.type_k, [layer.k.shape for layer in self.layers])
+        shapes_v = [layer.v_shape for layer in self.layers if layer.v is not None]
+        return k + "\n" + size_formula("V", self.type_v, shapes_v)
 
     # -- plans -----------------------------------------------------------------------------------
 
     def init_batch(
         self, balloc: BatchAllocr, n_ubatch: int, embd_all: bool = False
     ) -> KVCacheContext:
-        """Cut the batch and find slots for all pieces; status FAILED_PREPARE when they do not all fit.
+        """Cut the batch and find slots for all pieces; FAILED_PREPARE when they do not all fit.
 
         `embd_all` makes no difference to this memory.
         """
@@ -281,7 +225,10 @@ class KVCache:
         )
 
     def prepare(self, ubatches: list[Ubatch]) -> list[SlotInfo] | None:
-        """Slots for all ubatches, each found as if those before it were in place; None if one has no room."""
+        """Slots for all ubatches, each found as if those before it were in place.
+
+        None if one of them has no room.
+        """
         sinfos: list[SlotInfo] = []
         undo: Any = self._save_meta() if len(ubatches) > 1 else None
         try:
@@ -302,8 +249,8 @@ class KVCache:
     def apply_ubatch(self, sinfo: SlotInfo, ubatch: Ubatch) -> None:
         """Enter a ubatch into the cells.
 
-        A cell that is taken over from a sequence (possible behind its window) takes all earlier positions of
-        that sequence with it: what a sequence holds has no holes.
+        A cell that is taken over from a sequence (possible behind its window) takes all earlier
+        positions of that sequence with it: what a sequence holds has no holes.
         """
         overwritten: dict[int, int] = {}  # sequence -> last position lost
         n = sinfo.size
@@ -326,9 +273,7 @@ class KVCache:
         """Carry out pending stream copies and rotations; True when keys were rotated."""
         for src, dst in self._stream_copies:
             for layer in self.layers:
-                layer.k[dst] = layer.k[src]
-                if layer.v is not None:
-                    layer.v[dst] = layer.v[src]
+                layer.copy_stream(src, dst)
         self._stream_copies = []
         if not self.has_shift:
             return False
@@ -347,7 +292,7 @@ class KVCache:
         return apply_shift is not None
 
     def get_n_kv(self, sinfo: SlotInfo) -> int:
-        """How many cells the attention looks at: the used part, padded so that the graph seldom changes."""
+        """Cells that the attention looks at: the used part, padded so that graphs can be reused."""
         pad = max(self.n_pad, 256)
         used = max(self._cells[s].used_max_p1 for s in sinfo.strm)
         return min(self.kv_size, max(pad, -(-used // pad) * pad))
@@ -357,7 +302,10 @@ class KVCache:
         return self._by_il[il].k[sinfo.s0 : sinfo.s1 + 1, :n_kv]
 
     def get_v(self, il: int, n_kv: int, sinfo: SlotInfo) -> np.ndarray:
-        """Values that a ubatch looks at, a view: [ns, n_embd_v, n_kv] transposed, else [ns, n_kv, n_embd_v]."""
+        """The values that a ubatch looks at, a view.
+
+        [ns, n_embd_v, n_kv] where V is transposed, else [ns, n_kv, n_embd_v].
+        """
         v = self._by_il[il].v
         if v is None:
             raise CacheError(f"layer {il} keeps no values")
@@ -371,7 +319,10 @@ class KVCache:
         kv_inputs.set_k_idxs(dst, sinfo, self.kv_size)
 
     def set_input_v_idxs(self, dst: np.ndarray, sinfo: SlotInfo) -> None:
-        """Fill int64[n_tokens] (rows of V), or int64[n_tokens * n_embd_v_gqa_max] (elements) if transposed."""
+        """Fill where V goes.
+
+        Rows, int64[n_tokens]; elements, int64[n_tokens * n_embd_v_gqa_max], where transposed.
+        """
         if self.v_trans:
             kv_inputs.set_v_idxs_trans(dst, sinfo, self.kv_size, self.n_embd_v_gqa_max)
         else:
@@ -425,7 +376,8 @@ class KVCache:
     def seq_cp(self, seq_id_src: int, seq_id_dst: int, p0: int = -1, p1: int = -1) -> None:
         """Let `seq_id_dst` share the cells of `seq_id_src` at positions [p0, p1).
 
-        Between streams only a whole sequence can be copied: the metadata now, K and V at the next update.
+        Between streams only a whole sequence can be copied: the metadata now, K and V at the next
+        update.
         """
         s0, s1 = self._stream(seq_id_src), self._stream(seq_id_dst)
         src, dst = self._cells[s0], self._cells[s1]
@@ -435,8 +387,8 @@ class KVCache:
             return
         if (p0 > 0 and p0 + 1 < self.kv_size) or (p1 > 0 and p1 + 1 < self.kv_size):
             raise CacheError(
-                f"seq_cp({seq_id_src}, {seq_id_dst}, {p0}, {p1}): between streams only a full copy is possible; "
-                "use p0 = p1 = -1, or a context with kv_unified=True"
+                f"seq_cp({seq_id_src}, {seq_id_dst}, {p0}, {p1}): between streams only a full copy "
+                "is possible; use p0 = p1 = -1, or a context with kv_unified=True"
             )
         self._stream_copies.append((s0, s1))
         idxs = src.in_range(seq_id_src, -1, -1)
@@ -512,146 +464,32 @@ class KVCache:
         self._restore_meta(snapshot[:2])
         self._stream_copies = list(snapshot[2])
 
-    def save_rows(self, sinfo: SlotInfo | None = None) -> Any:
+    def save_rows(self, sinfo: SlotInfo | None = None) -> list[KVRows]:
         """Copy K and V of the cells that `sinfo` is about to overwrite; None: of all used cells."""
         if sinfo is None:
-            streams = [(s, np.arange(c.used_max_p1)) for s, c in enumerate(self._cells)]
+            where = [(s, np.arange(c.used_max_p1)) for s, c in enumerate(self._cells)]
         else:
-            streams = list(zip(sinfo.strm, sinfo.idxs, strict=True))
-        saved = []
-        for s, idxs in streams:
-            for layer in self.layers:
-                k = layer.k[s, idxs]  # [n, n_embd_k_gqa]
-                v = None  # [n_embd_v, n] if transposed, else [n, n_embd_v_gqa]
-                if layer.v is not None:
-                    v = layer.v[s][:, idxs] if self.v_trans else layer.v[s, idxs]
-                saved.append((layer.il, s, idxs, k, v))
-        return saved
+            where = list(zip(sinfo.strm, sinfo.idxs, strict=True))
+        return [layer.save_rows(s, idxs) for s, idxs in where for layer in self.layers]
 
-    def restore_rows(self, saved: Any) -> None:
+    def restore_rows(self, saved: list[KVRows]) -> None:
         """Put back what `save_rows` copied."""
-        for il, s, idxs, k, v in saved:
-            layer = self._by_il[il]
-            layer.k[s, idxs] = k
-            if layer.v is not None:
-                if self.v_trans:
-                    layer.v[s][:, idxs] = v
-                else:
-                    layer.v[s, idxs] = v
+        for rows in saved:
+            self._by_il[rows.il].restore_rows(rows)
 
     def state_write(self, seq_id: int = -1) -> bytes:
         """State of one sequence (-1: of all) in llama.cpp's format; see `kv_state`."""
         return kv_state.state_write(self, seq_id)
 
     def state_read(self, data: bytes, seq_id: int = -1) -> int:
-        """Take over a saved state, replacing what the sequence holds; returns the bytes used; see `kv_state`."""
+        """Take over a saved state in place of what is held; returns the bytes used."""
         return kv_state.state_read(self, data, seq_id)
 
     def __repr__(self) -> str:
         used = ", ".join(str(c.n_used) for c in self._cells)
         return (
-            f"<KVCache {len(self.layers)} layers, {self.n_stream} stream{'' if self.n_stream == 1 else 's'} "
-            f"x {self.kv_size} cells ({used} used), K {TYPES[self.type_k].name}, V {TYPES[self.type_v].name}, "
+            f"<KVCache {len(self.layers)} layers, {self.n_stream} "
+            f"stream{'' if self.n_stream == 1 else 's'} x {self.kv_size} cells ({used} used), "
+            f"K {TYPES[self.type_k].name}, V {TYPES[self.type_v].name}, "
             f"{self.total_size() / 2**20:.2f} MiB>"
         )
-
-
-def _kv_type(what: str, type_: GGMLType) -> GGMLType:
-    if type_ not in _KV_TYPES:
-        known = type_ in TYPES
-        raise UnsupportedError(
-            f"KV cache type ({what})",
-            TYPES[GGMLType(type_)].name if known else str(type_),
-            supported=[TYPES[t].name for t in _KV_TYPES],
-        )
-    return GGMLType(type_)
-
-
-class KVCacheContext:
-    """A plan over a `KVCache` (a `MemoryContext`): ubatches with their slots, or a pending update.
-
-    Attributes
-    ----------
-    reason : str
-        Why the plan failed; empty when it did not.
-    ubatches, sinfos : list
-        The pieces and their slots, in order.
-    """
-
-    def __init__(
-        self,
-        kv: KVCache,
-        status: MemoryStatus,
-        *,
-        ubatches: Sequence[Ubatch] = (),
-        sinfos: Sequence[SlotInfo] = (),
-        n_kv: int = 0,
-        apply_shift: ApplyShift | None = None,
-        reason: str = "",
-    ) -> None:
-        self.kv = kv
-        self.ubatches = list(ubatches)
-        self.sinfos = list(sinfos)
-        self.reason = reason
-        self._status = status
-        self._apply_shift = apply_shift
-        self._n_kv = n_kv
-        self._i_cur = 0
-
-    def next(self) -> bool:
-        """Go to the next ubatch; False when the last one is done."""
-        self._i_cur += 1
-        return self._i_cur < len(self.ubatches)
-
-    def apply(self) -> bool:
-        """Enter the current ubatch into the cells, or carry out the update; the only step that changes the cache."""
-        if self._status.is_fail:
-            raise CacheError(f"a failed plan cannot be applied: {self.reason}")
-        if not self.ubatches:
-            if self._status is MemoryStatus.SUCCESS:
-                self.kv.update(self._apply_shift)
-            return True
-        self.kv.apply_ubatch(self.sinfo, self.get_ubatch())
-        self._n_kv = self.kv.get_n_kv(self.sinfo)
-        return True
-
-    def get_ubatch(self) -> Ubatch:
-        """Return the current ubatch."""
-        return self.ubatches[self._i_cur]
-
-    def get_status(self) -> MemoryStatus:
-        """Return the outcome of the plan."""
-        return self._status
-
-    @property
-    def sinfo(self) -> SlotInfo:
-        """The slot of the current ubatch."""
-        return self.sinfos[self._i_cur]
-
-    def get_n_kv(self) -> int:
-        """How many cells the current ubatch looks at; known once it is applied."""
-        return self._n_kv
-
-    def get_k(self, il: int) -> np.ndarray:
-        """Keys that the current ubatch looks at; see `KVCache.get_k`."""
-        return self.kv.get_k(il, self._n_kv, self.sinfo)
-
-    def get_v(self, il: int) -> np.ndarray:
-        """Values that the current ubatch looks at; see `KVCache.get_v`."""
-        return self.kv.get_v(il, self._n_kv, self.sinfo)
-
-    def set_input_k_idxs(self, dst: np.ndarray) -> None:
-        """Fill where K rows of the current ubatch go."""
-        self.kv.set_input_k_idxs(dst, self.sinfo)
-
-    def set_input_v_idxs(self, dst: np.ndarray) -> None:
-        """Fill where V of the current ubatch goes."""
-        self.kv.set_input_v_idxs(dst, self.sinfo)
-
-    def set_input_kq_mask(self, dst: np.ndarray, causal_attn: bool = True) -> None:
-        """Fill the attention mask of the current ubatch."""
-        self.kv.set_input_kq_mask(dst, self.get_ubatch(), causal_attn)
-
-    def set_input_k_shift(self, dst: np.ndarray) -> None:
-        """Fill the pending shift of every cell."""
-        self.kv.set_input_k_shift(dst)

@@ -1,6 +1,7 @@
-"""Graph inputs that depend on the cells: indices to write to, the attention mask, shifts. ↔ src/llama-kv-cache.cpp (set_input_*)
+"""What the graph is told about the cells. ↔ src/llama-kv-cache.cpp (set_input_*)
 
-Pure functions: each fills an array that the caller owns.
+Indices to write to, the attention mask, pending shifts. Pure functions: each fills an array that
+the caller owns.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from llmviz.memory.slots import SlotInfo, is_masked_swa
 
 __all__ = ["set_k_idxs", "set_k_shift", "set_kq_mask", "set_v_idxs_trans"]
 
-_MASK = np.array([-np.inf, 0.0], np.float32)  # drop, keep
+_KEEP, _DROP = np.float32(0.0), np.float32(-np.inf)
 
 
 def _shaped(dst: np.ndarray, *shape: int) -> np.ndarray:
-    """View of `dst` in another shape; an error where that would be a copy, which nobody would read."""
+    """View of `dst` in another shape; an error where that would be a copy that nobody reads."""
     if not dst.flags.c_contiguous:
         raise ValueError("the array to fill must be contiguous")
     return dst.reshape(shape)
@@ -71,7 +72,8 @@ def set_kq_mask(
     Parameters
     ----------
     dst : numpy.ndarray
-        float32[n_stream, n_tokens / n_stream, n_kv], contiguous (dimensions of length 1 may be added).
+        float32[n_stream, n_tokens / n_stream, n_kv], contiguous (dimensions of length 1 may be
+        added).
     ubatch : Ubatch
         Already applied to the cells.
     cells : list of KVCells
@@ -92,47 +94,43 @@ def set_kq_mask(
 
     for s, tokens in groups.items():
         c = cells[seq_to_stream[s]]
-        p1 = ubatch.pos[tokens]  # [n]
         p0 = c.pos[:n_kv]  # [n_kv]
         member = c.seq_row(s)[:n_kv]  # [n_kv]
+        p1 = ubatch.pos[tokens]  # [n]
 
         if alibi:
-            block = _visible(member, p0, p1[:, None], causal, n_swa, swa_type)  # [n, n_kv]
+            see = member & _visible(p0, p1[:, None], causal, n_swa, swa_type)  # [n, n_kv]
             distance = -np.abs(p0 - p1[:, None]).astype(np.float32)  # [n, n_kv]
-            rows[tokens] = np.where(block, distance, _MASK[0])
+            rows[tokens] = np.where(see, distance, _DROP)
             continue
 
         low = p1.min()
-        same = _MASK.take(
-            _visible(member, p0, low, causal, n_swa, swa_type).view(np.uint8)
-        )  # [n_kv]
+        see = member & _visible(p0, low, causal, n_swa, swa_type)  # [n_kv]
+        same = np.where(see, _KEEP, _DROP)  # [n_kv]
         if len(p1) == 1:
             rows[tokens] = same
             continue
-        # all rows agree but for cells inside the span of the ubatch and one window before it
-        reach = n_swa if swa_type != "none" else 0
-        cols = np.flatnonzero(member & (p0 >= low - reach))  # [n_cols]
         whole = len(p1) == ubatch.n_tokens
         block = rows if whole else np.empty((len(p1), n_kv), np.float32)  # [n, n_kv]
         block[:] = same
-        seen = _visible(True, p0[cols], p1[:, None], causal, n_swa, swa_type)  # [n, n_cols]
+        # the rows differ only in cells at the positions of the ubatch and one window before it
+        reach = n_swa if swa_type != "none" else 0
+        cols = np.flatnonzero(member & (p0 >= low - reach))  # [n_cols]
         if len(cols):
-            span = slice(cols[0], cols[-1] + 1) if cols[-1] - cols[0] + 1 == len(cols) else cols
-            block[:, span] = _MASK.take(seen.view(np.uint8))
+            see = _visible(p0[cols], p1[:, None], causal, n_swa, swa_type)  # [n, n_cols]
+            if cols[-1] - cols[0] + 1 == len(cols):  # in place, several times faster
+                part = block[:, cols[0] : cols[-1] + 1]  # [n, n_cols]
+                part[:] = _DROP
+                np.copyto(part, _KEEP, where=see)
+            else:
+                block[:, cols] = np.where(see, _KEEP, _DROP)
         if not whole:
             rows[tokens] = block
 
 
-def _visible(
-    member: np.ndarray | bool,
-    p0: np.ndarray,
-    p1: np.ndarray | int,
-    causal: bool,
-    n_swa: int,
-    swa_type: str,
-) -> np.ndarray:
+def _visible(p0: np.ndarray, p1: np.ndarray, causal: bool, n_swa: int, swa_type: str) -> np.ndarray:
     """bool, `p0` broadcast against `p1`: may a query at p1 look at a key at p0?"""
-    see = member & (p0 <= p1) if causal else member & np.ones(np.broadcast(p0, p1).shape, bool)
+    see = p0 <= p1 if causal else np.ones(np.broadcast(p0, p1).shape, bool)
     if swa_type != "none":
         see &= ~is_masked_swa(n_swa, swa_type, p0, p1)
     return see

@@ -1,8 +1,9 @@
 """Saving and restoring what a KV cache holds. ↔ src/llama-kv-cache.cpp (state_write, state_read)
 
-The bytes are llama.cpp's own (little endian): the number of streams; per stream the number of cells; per cell position and
-sequences; then layer by layer the keys (a row per cell), then the values (a row per cell, or per value where V is
-transposed). A count in the data is compared with what is left before anything is sized by it.
+The bytes are llama.cpp's own (little endian): the number of streams; per stream the number of
+cells; per cell position and sequences; then layer by layer the keys (a row per cell), then the
+values (a row per cell, or per value where V is transposed). A count in the data is compared with
+what is left before anything is sized by it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ __all__ = ["state_read", "state_write"]
 def state_write(kv: KVCache, seq_id: int = -1) -> bytes:
     """State of one sequence, or with -1 of all.
 
-    Cells behind the window of the sequence are left out. Pending shifts are not saved: update first.
+    Cells behind the window of the sequence are left out. Pending shifts are not saved: update
+    first.
     """
     if seq_id != -1:
         kv._stream(seq_id)
@@ -73,8 +75,8 @@ def state_read(kv: KVCache, data: bytes, seq_id: int = -1) -> int:
     Raises
     ------
     CacheError
-        The data is cut short, does not fit this cache, or there is no room. The sequence (with -1 the cache)
-        is then empty, unless not even the number of streams was right.
+        The data is cut short, does not fit this cache, or there is no room. The sequence (with -1
+        the cache) is then empty, unless not even the number of streams was right.
     """
     if seq_id != -1:
         kv._stream(seq_id)
@@ -82,7 +84,8 @@ def state_read(kv: KVCache, data: bytes, seq_id: int = -1) -> int:
     n_stream = reader.unpack("I", "number of streams")
     if n_stream != kv.n_stream:
         raise CacheError(
-            f"failed to restore kv cache: the state has {n_stream} streams, this cache has {kv.n_stream}"
+            f"failed to restore kv cache: the state has {n_stream} streams, "
+            f"this cache has {kv.n_stream}"
         )
     if seq_id == -1:
         kv.clear()
@@ -194,9 +197,4 @@ def _clear(kv: KVCache, stream: int, idxs: np.ndarray, seq_id: int) -> None:
         return
     kv.seq_rm(seq_id)
     for layer in kv.layers:
-        layer.k[stream, idxs] = 0
-        if layer.v is not None:
-            if kv.v_trans:
-                layer.v[stream][:, idxs] = 0
-            else:
-                layer.v[stream, idxs] = 0
+        layer.zero_rows(stream, idxs)

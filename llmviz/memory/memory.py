@@ -1,8 +1,8 @@
-"""What a memory is: the interface between decode and a cache of any kind. ↔ src/llama-memory.h, src/llama-memory.cpp
+"""What a memory is: the interface between decode and any kind of cache. ↔ src/llama-memory.h
 
-A memory keeps what earlier tokens left behind. `Memory.init_batch` only *plans*: it cuts a batch into ubatches,
-finds a place for each and hands back a `MemoryContext`. While decode walks through that context,
-`MemoryContext.apply` is the only thing that changes the memory.
+A memory keeps what earlier tokens left behind. `Memory.init_batch` only *plans*: it cuts a batch
+into ubatches, finds a place for each and hands back a `MemoryContext`. While decode walks through
+that context, `MemoryContext.apply` is the only thing that changes the memory.
 
 A new kind of memory is one new file beside `kv_cache.py` whose two classes satisfy these protocols.
 """
@@ -37,7 +37,7 @@ class MemoryStatus(IntEnum):
 
 
 def status_combine(s0: MemoryStatus, s1: MemoryStatus) -> MemoryStatus:
-    """Status of a memory made of two: the first failure, else success if either has something to do."""
+    """Status of two memories as one: a failure, else success if either has something to do."""
     for status in (s0, s1):
         if status.is_fail:
             return status
@@ -48,7 +48,8 @@ def status_combine(s0: MemoryStatus, s1: MemoryStatus) -> MemoryStatus:
 class MemoryContext(Protocol):
     """A plan for one batch, walked through ubatch by ubatch.
 
-    Only `apply` changes the memory. A context that is dropped before it was applied leaves no trace.
+    Only `apply` changes the memory. A context that is dropped before it was applied leaves no
+    trace.
     """
 
     def next(self) -> bool:
@@ -90,7 +91,7 @@ class Memory(Protocol):
         """Forget everything; with `data` also zero the stored values."""
 
     def seq_rm(self, seq_id: int, p0: int = -1, p1: int = -1) -> bool:
-        """Remove positions of a sequence (-1: of all); False when a partial removal is impossible."""
+        """Remove positions of a sequence (-1: of all); False when part of it cannot be removed."""
 
     def seq_cp(self, seq_id_src: int, seq_id_dst: int, p0: int = -1, p1: int = -1) -> None:
         """Let another sequence share positions of a sequence."""

@@ -1,4 +1,4 @@
-"""Where in the cache a ubatch goes. ↔ src/llama-kv-cache.cpp (find_slot), src/llama-hparams.h (is_masked_swa)
+"""Where in the cache a ubatch goes. ↔ src/llama-kv-cache.cpp (find_slot), src/llama-hparams.h
 
 Pure functions over `KVCells`: nothing here changes anything.
 """
@@ -129,8 +129,8 @@ def find_slot(
 ) -> SlotInfo | None:
     """Find a cell for every token of a ubatch.
 
-    The search goes once around the cells of each stream, beginning at its head, or at cell 0 when so many cells
-    before the head are free that filling them up is better.
+    The search goes once around the cells of each stream, beginning at its head, or at cell 0 when
+    so many cells before the head are free that filling them up is better.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def find_slot(
         seq_id = ubatch.seq_id_unq[s]
         if len(cells) > 1 and ubatch.seq_id[s * n_tokens] != (seq_id,):
             raise ValueError(
-                f"token {s * n_tokens} of the ubatch belongs to sequences {ubatch.seq_id[s * n_tokens]}, "
+                f"token {s * n_tokens} of the ubatch belongs to {ubatch.seq_id[s * n_tokens]}, "
                 f"but with one stream per sequence it must belong to {seq_id} alone"
             )
         stream = seq_to_stream[seq_id]
