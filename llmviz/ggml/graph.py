@@ -44,7 +44,9 @@ class Tensor:
     view_src, view_offs : Tensor or None, int
         The tensor whose memory this one looks at, and the byte offset in it.
     il : int
-        Layer, -1 where it belongs to none.
+        Layer, -1 where it belongs to none (None until the graph is complete for tensors that ggml names itself).
+    mirror : ndarray or None
+        For a float16 cache leaf: the same values as float32, kept in step by whoever writes the cache.
     is_input : bool
         Filled by `set_inputs`, never computed.
     buffer : numpy.ndarray or None
@@ -58,6 +60,7 @@ class Tensor:
         "buffer",
         "il",
         "is_input",
+        "mirror",
         "n_dims",
         "name",
         "nb",
@@ -98,8 +101,9 @@ class Tensor:
             view_src = view_src.view_src
         self.view_src = view_src
         self.view_offs = view_offs
-        self.il = -1
+        self.il: int | None = None
         self.is_input = False
+        self.mirror: np.ndarray | None = None
         self.buffer: np.ndarray | None = None
         self.array: np.ndarray | None = None
 
@@ -211,14 +215,20 @@ class Graph:
             self.nodes.append(tensor)
 
     def by_layer(self) -> Iterator[tuple[int, list[Tensor]]]:
-        """Runs of neighbouring nodes that belong to the same layer: ``(il, nodes)``."""
-        run: list[Tensor] = []
-        il = -1
-        for node in self.nodes:
-            if run and node.il != il:
-                yield il, run
-                run = []
+        """Runs of neighbouring nodes that belong to the same layer: ``(il, nodes)``, -1 outside the layers.
+
+        A node that ggml named itself (a view) belongs where the next named one does.
+        """
+        il: int = -1
+        for node in reversed(self.nodes):
+            if node.il is None:
+                node.il = il
             il = node.il
+        run: list[Tensor] = []
+        for node in self.nodes:
+            if run and node.il != run[0].il:
+                yield run[0].il or 0, run
+                run = []
             run.append(node)
         if run:
-            yield il, run
+            yield run[0].il or 0, run

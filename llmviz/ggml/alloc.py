@@ -1,0 +1,145 @@
+"""Memory for a graph's results: one arena, ranges reused once nobody reads them. ↔ ggml/src/ggml-alloc.c
+
+A node's range is given back after its last reader, so the arena of a 30-layer model is a few layers
+wide. Inputs and the graph's outputs keep their memory until the next graph is allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from llmviz.ggml.graph import Graph, Tensor
+
+__all__ = ["Allocator", "Plan"]
+
+ALIGNMENT = 64
+
+
+def _padded(n: int) -> int:
+    return -(-n // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass
+class Plan:
+    """Where each node's result lies in the arena.
+
+    Attributes
+    ----------
+    offsets : dict
+        ``id(tensor) -> byte offset`` for every node with memory of its own and every input.
+    size : int
+        Bytes the arena must have.
+    """
+
+    offsets: dict[int, int] = field(default_factory=dict)
+    size: int = 0
+
+
+class _FreeList:
+    """Free ranges of the arena, best fit first, neighbours joined."""
+
+    def __init__(self) -> None:
+        self.free: list[tuple[int, int]] = []  # (offset, size), by offset
+        self.top = 0
+
+    def take(self, size: int) -> int:
+        best = min(
+            (i for i, (_, free) in enumerate(self.free) if free >= size),
+            key=lambda i: self.free[i][1],
+            default=None,
+        )
+        if best is None:
+            # grow at the end, starting in the last free range if it touches the end
+            if self.free and sum(self.free[-1]) == self.top:
+                offset, _ = self.free.pop()
+            else:
+                offset = self.top
+            self.top = offset + size
+            return offset
+        offset, free = self.free[best]
+        if free == size:
+            del self.free[best]
+        else:
+            self.free[best] = (offset + size, free - size)
+        return offset
+
+    def give(self, offset: int, size: int) -> None:
+        self.free.append((offset, size))
+        self.free.sort()
+        joined: list[tuple[int, int]] = []
+        for start, length in self.free:
+            if joined and joined[-1][0] + joined[-1][1] == start:
+                joined[-1] = (joined[-1][0], joined[-1][1] + length)
+            else:
+                joined.append((start, length))
+        self.free = joined
+
+
+def plan(graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
+    """Lay out `graph`: each node's memory from its computation to its last reader.
+
+    Parameters
+    ----------
+    graph : Graph
+    outputs : iterable of Tensor
+        Results that are read after the graph has run; never reused.
+    """
+    ranges, result = _FreeList(), Plan()
+    keep = {id(t.root) for t in outputs}
+    last_use: dict[int, int] = {}
+    for i, node in enumerate(graph.nodes):
+        for src in node.src:
+            last_use[id(src.root)] = i
+        last_use[id(node.root)] = i
+
+    for leaf in graph.leafs:
+        if leaf.is_input:
+            result.offsets[id(leaf)] = ranges.take(_padded(leaf.nbytes))
+    dying: dict[int, list[Tensor]] = {}
+    for node in graph.nodes:
+        if not node.is_view and id(node) not in keep:
+            dying.setdefault(last_use[id(node)], []).append(node)
+    for i, node in enumerate(graph.nodes):
+        if not node.is_view:
+            result.offsets[id(node)] = ranges.take(_padded(node.nbytes))
+        for dead in dying.get(i, ()):
+            ranges.give(result.offsets[id(dead)], _padded(dead.nbytes))
+    result.size = ranges.top
+    return result
+
+
+class Allocator:
+    """Owns the arena and gives graphs their memory. ↔ ggml_gallocr"""
+
+    def __init__(self) -> None:
+        self.arena = np.empty(0, np.uint8)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the arena (llama.cpp's "compute buffer size")."""
+        return self.arena.nbytes
+
+    def reserve(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
+        """Make the arena large enough for `graph`. ↔ ggml_gallocr_reserve"""
+        layout = plan(graph, outputs)
+        if layout.size > self.arena.nbytes:
+            self.arena = np.empty(layout.size, np.uint8)
+        return layout
+
+    def alloc(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
+        """Give every tensor of `graph` its memory; an earlier graph's values become invalid."""
+        layout = self.reserve(graph, outputs)
+        for tensor in (*graph.leafs, *graph.nodes):
+            if tensor.is_view:
+                assert tensor.view_src is not None
+                source = tensor.view_src.buffer
+                if source is None:
+                    raise RuntimeError(f"{tensor.name}: {tensor.view_src.name} has no memory")
+                tensor.bind(source)
+            elif id(tensor) in layout.offsets:
+                offset = layout.offsets[id(tensor)]
+                tensor.bind(self.arena[offset : offset + tensor.nbytes])
+        return layout

@@ -1,0 +1,1 @@
+"""Where graphs are computed: one file per backend, all behind `backend.Backend`."""

@@ -1,0 +1,134 @@
+"""The scheduler: gives a graph memory, binds its nodes once, runs them one by one. ↔ ggml/src/ggml-backend.cpp
+
+`Sched.compute` is a generator: a node that the consumer wants to see is an event, all others run
+in a plain loop. With nobody watching it yields nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from llmviz.errors import UnsupportedError
+from llmviz.events import Event, Steps
+from llmviz.ggml.alloc import Allocator, Plan
+from llmviz.ggml.backends.backend import Backend, BindScope, Kernel
+from llmviz.ggml.graph import Graph, Tensor
+
+__all__ = ["Aborted", "Sched", "Want", "never"]
+
+Want = Callable[[str], bool]
+
+
+def never(name: str) -> bool:
+    """The `want` of a consumer that watches nothing."""
+    return False
+
+
+class Aborted(Exception):
+    """The abort callback returned true while a graph was running."""
+
+
+class Sched:
+    """Runs graphs on backends in order of priority. ↔ ggml_backend_sched
+
+    Parameters
+    ----------
+    backends : sequence of Backend
+        The first that supports a node computes it.
+    """
+
+    def __init__(self, backends: Iterable[Backend]) -> None:
+        self.backends = list(backends)
+        self.allocator = Allocator()
+        self.graph: Graph | None = None
+        self.plan: Plan | None = None
+        self._runs: list[tuple[int, list[tuple[Tensor, Kernel | None]]]] = []
+
+    def reserve(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
+        """Size the arena for `graph` without binding it."""
+        return self.allocator.reserve(graph, outputs)
+
+    def alloc_graph(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> None:
+        """Give `graph` memory and turn each node into its kernel. ↔ ggml_backend_sched_alloc_graph"""
+        self.plan = self.allocator.alloc(graph, outputs)
+        scope = BindScope()
+        self._runs = [
+            (il, [(node, self.backend_of(node).bind(node, scope)) for node in nodes])
+            for il, nodes in graph.by_layer()
+        ]
+        self.graph = graph
+
+    def backend_of(self, node: Tensor) -> Backend:
+        """The backend that computes `node`."""
+        for backend in self.backends:
+            if backend.supports(node):
+                return backend
+        raise UnsupportedError("op", node.op, supported=[b.name for b in self.backends])
+
+    def compute(
+        self,
+        want: Want | None = None,
+        *,
+        depth: int = 0,
+        abort: Callable[[], bool] | None = None,
+    ) -> Steps[None]:
+        """Run the allocated graph.
+
+        Parameters
+        ----------
+        want : callable or None
+            ``want(name)`` says which nodes become events; None means all.
+        abort : callable or None
+            Asked before every node; true raises `Aborted`.
+
+        Yields
+        ------
+        Event
+            ``node`` events inside one ``layer-<il>`` scope per layer that has a wanted node.
+        """
+        if want is never and abort is None:
+            with np.errstate(all="ignore"):
+                for _, nodes in self._runs:
+                    for _, kernel in nodes:
+                        if kernel is not None:
+                            kernel()
+            return
+        for il, nodes in self._runs:
+            yield from self._compute_layer(il, nodes, want, depth, abort)
+
+    def _compute_layer(
+        self,
+        il: int,
+        nodes: list[tuple[Tensor, Kernel | None]],
+        want: Want | None,
+        depth: int,
+        abort: Callable[[], bool] | None,
+    ) -> Steps[None]:
+        entered = False
+        for node, kernel in nodes:
+            if abort is not None and abort():
+                raise Aborted
+            watched = want is None or want(node.name)
+            if watched and il >= 0 and not entered:
+                yield Event("enter", f"layer-{il}", depth, 13, il)
+                entered = True
+            if kernel is not None:
+                with np.errstate(all="ignore"):
+                    kernel()
+            if watched:
+                yield from _show(node, depth + entered)
+        if entered:
+            yield Event("exit", f"layer-{il}", depth, 13, il)
+
+
+def _show(node: Tensor, depth: int) -> Steps[None]:
+    """Yield a node's value; a value the consumer puts in its place is written back."""
+    assert node.array is not None
+    value = node.array.view()
+    value.flags.writeable = False
+    event = Event("node", node.name, depth, 13, value, node)
+    yield event
+    if event.value is not value:
+        node.array[...] = event.value

@@ -1,0 +1,1 @@
+"""What a model is: architecture registry, hyperparameters, tensors, and how its graph is built."""

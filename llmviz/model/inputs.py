@@ -1,0 +1,170 @@
+"""Inputs of a graph: each makes its tensors, fills them for a ubatch, and says whether a graph can be reused. ↔ src/llama-graph.h (llm_graph_input_i)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from llmviz.ggml.graph import Tensor, new_tensor
+from llmviz.ggml.types import GGMLType
+
+if TYPE_CHECKING:
+    from llmviz.model.graph import GraphParams
+
+__all__ = ["GraphInput", "InputAttnKV", "InputEmbd", "InputOutIds", "InputPos"]
+
+
+class GraphInput(Protocol):
+    """One kind of input."""
+
+    def tensors(self) -> list[Tensor]:
+        """The leaves it fills."""
+        ...
+
+    def set_input(self, params: GraphParams) -> None:
+        """Write the ubatch's data into the leaves."""
+        ...
+
+    def can_reuse(self, params: GraphParams) -> bool:
+        """True where the leaves' shapes fit another ubatch."""
+        ...
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    assert tensor.array is not None
+    return tensor.array
+
+
+@dataclass
+class InputEmbd:
+    """Token ids, int32 ``[n_tokens]``."""
+
+    tokens: Tensor
+
+    @classmethod
+    def make(cls, params: GraphParams) -> InputEmbd:
+        """Create the leaf."""
+        n = params.ubatch.n_tokens
+        return cls(new_tensor(GGMLType.I32, n, name="inp_tokens", is_input=True))
+
+    def tensors(self) -> list[Tensor]:
+        """See `GraphInput`."""
+        return [self.tokens]
+
+    def set_input(self, params: GraphParams) -> None:
+        """See `GraphInput`."""
+        _array(self.tokens)[...] = params.ubatch.token
+
+    def can_reuse(self, params: GraphParams) -> bool:
+        """See `GraphInput`."""
+        return self.tokens.ne[0] == params.ubatch.n_tokens
+
+
+@dataclass
+class InputPos:
+    """Positions, int32 ``[n_tokens]``."""
+
+    pos: Tensor
+
+    @classmethod
+    def make(cls, params: GraphParams) -> InputPos:
+        """Create the leaf."""
+        n = params.ubatch.n_tokens
+        return cls(new_tensor(GGMLType.I32, n, name="inp_pos", is_input=True))
+
+    def tensors(self) -> list[Tensor]:
+        """See `GraphInput`."""
+        return [self.pos]
+
+    def set_input(self, params: GraphParams) -> None:
+        """See `GraphInput`."""
+        _array(self.pos)[...] = params.ubatch.pos
+
+    def can_reuse(self, params: GraphParams) -> bool:
+        """See `GraphInput`."""
+        return self.pos.ne[0] == params.ubatch.n_tokens
+
+
+@dataclass
+class InputOutIds:
+    """Rows whose logits are wanted, int32 ``[n_outputs]``."""
+
+    out_ids: Tensor
+
+    @classmethod
+    def make(cls, params: GraphParams) -> InputOutIds:
+        """Create the leaf."""
+        return cls(new_tensor(GGMLType.I32, params.n_outputs, name="out_ids", is_input=True))
+
+    def tensors(self) -> list[Tensor]:
+        """See `GraphInput`."""
+        return [self.out_ids]
+
+    def set_input(self, params: GraphParams) -> None:
+        """See `GraphInput`."""
+        n_tokens = params.ubatch.n_tokens
+        rows = (
+            np.arange(n_tokens)
+            if params.n_outputs == n_tokens
+            else np.flatnonzero(params.ubatch.output)
+        )
+        _array(self.out_ids)[...] = rows
+
+    def can_reuse(self, params: GraphParams) -> bool:
+        """See `GraphInput`."""
+        return self.out_ids.ne[0] == params.n_outputs
+
+
+@dataclass
+class InputAttnKV:
+    """Where K and V are written, and which cells each token may look at.
+
+    ``attn_inp_k_idxs`` int64 ``[n_tokens]``, ``attn_inp_v_idxs`` int64 ``[n_tokens * n_embd_v_gqa]``
+    (the V cache is transposed), ``attn_inp_kq_mask`` float32 ``[n_kv, n_tokens / n_stream, 1, n_stream]``.
+    """
+
+    k_idxs: Tensor
+    v_idxs: Tensor
+    kq_mask: Tensor
+
+    @classmethod
+    def make(cls, params: GraphParams) -> InputAttnKV:
+        """Create the leaves."""
+        n = params.ubatch.n_tokens
+        n_v = n * params.hparams.n_embd_v_gqa() if params.kv.cache.v_trans else n
+        n_stream = 1 if params.cparams.kv_unified else params.ubatch.n_seqs_unq
+        mask = new_tensor(
+            GGMLType.F32,
+            *_mask_ne(params.mctx.get_n_kv(), n, n_stream),
+            name="attn_inp_kq_mask",
+            is_input=True,
+        )
+        return cls(
+            new_tensor(GGMLType.I64, n, name="attn_inp_k_idxs", is_input=True),
+            new_tensor(GGMLType.I64, n_v, name="attn_inp_v_idxs", is_input=True),
+            mask,
+        )
+
+    def tensors(self) -> list[Tensor]:
+        """See `GraphInput`."""
+        return [self.k_idxs, self.v_idxs, self.kq_mask]
+
+    def set_input(self, params: GraphParams) -> None:
+        """See `GraphInput`."""
+        mctx = params.mctx
+        mctx.set_input_k_idxs(_array(self.k_idxs))
+        mctx.set_input_v_idxs(_array(self.v_idxs))
+        mctx.set_input_kq_mask(_array(self.kq_mask), params.cparams.causal_attn)
+
+    def can_reuse(self, params: GraphParams) -> bool:
+        """See `GraphInput`."""
+        n = params.ubatch.n_tokens
+        n_stream = 1 if params.cparams.kv_unified else params.ubatch.n_seqs_unq
+        ne = _mask_ne(params.mctx.get_n_kv(), n, n_stream)
+        return self.k_idxs.ne[0] == n and self.kq_mask.ne == (*ne, *(1,) * (4 - len(ne)))
+
+
+def _mask_ne(n_kv: int, n_tokens: int, n_stream: int) -> tuple[int, ...]:
+    return (n_kv, n_tokens) if n_stream == 1 else (n_kv, n_tokens // n_stream, 1, n_stream)

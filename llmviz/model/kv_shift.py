@@ -1,0 +1,61 @@
+"""Moving cached keys to new positions: rotate each by its shift. ↔ src/llama-kv-cache.cpp (build_rope_shift)
+
+A key was stored rotated by its position; turning it by the difference is the same as storing it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from llmviz.ggml.backends.rope import RopeTable
+from llmviz.model.arch import ModelWeights
+from llmviz.model.cparams import CParams
+from llmviz.model.hparams import HParams
+from llmviz.model.kv_tensors import KVTensors
+
+__all__ = ["make_k_shift"]
+
+
+def make_k_shift(
+    kv: KVTensors, hp: HParams, c: CParams, rope_type: str, weights: ModelWeights
+) -> Callable[[int, np.ndarray], None]:
+    """The function that `KVCache.update` calls for each layer.
+
+    Returns
+    -------
+    callable
+        ``shift_keys(il, shift)`` with shift int32 ``[n_stream, kv_size]``: positions to turn each cell's keys by.
+    """
+    params: dict[str, Any] = {
+        "n_rot": hp.n_rot,
+        "n_ctx_orig": c.n_ctx_orig_yarn,
+        "freq_base": c.rope_freq_base,
+        "freq_scale": c.rope_freq_scale,
+        "ext_factor": c.yarn_ext_factor,
+        "attn_factor": c.yarn_attn_factor,
+        "beta_fast": c.yarn_beta_fast,
+        "beta_slow": c.yarn_beta_slow,
+    }
+
+    def shift_keys(il: int, shift: np.ndarray) -> None:
+        leaf = kv.k[il]
+        assert leaf.array is not None
+        cells = np.flatnonzero(shift)
+        if not len(cells):
+            return
+        rows = leaf.array.reshape(-1, leaf.ne[0])  # [n_stream * kv_size, n_embd_k_gqa]
+        keys = rows[cells].astype(np.float32).reshape(len(cells), hp.n_head_kv(il), -1)
+        layer = weights.layers[il]
+        factors = layer.rope_freqs.array if layer.rope_freqs is not None else None
+        table = RopeTable(shift.reshape(-1)[cells], factors, params)
+        table.refresh()
+        turned = keys.copy()
+        (table.rotate_norm if rope_type == "norm" else table.rotate_neox)(keys, turned)
+        rows[cells] = turned.reshape(len(cells), -1)
+        if leaf.mirror is not None:
+            leaf.mirror.reshape(rows.shape)[cells] = rows[cells]
+
+    return shift_keys

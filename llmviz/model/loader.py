@@ -1,0 +1,186 @@
+"""Loading a model: steps 1 to 6 as events. ↔ src/llama.cpp (llama_model_load), src/llama-model-loader.cpp"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from llmviz.errors import GGUFError, LlmvizError, LoadCancelled, UnsupportedError
+from llmviz.events import Event, Steps, drain, scope
+from llmviz.ggml.backends.backend import Device, devices_steps
+from llmviz.gguf import GGUF, open_steps
+from llmviz.model.arch import Architecture, ModelWeights, get_arch, supported_archs
+from llmviz.model.hparams import HParams, load_hparams_steps
+from llmviz.model.keys import Keys, OverriddenGGUF
+from llmviz.model.model import Model
+from llmviz.model.tensors import TensorLoader
+from llmviz.vocab import Vocab
+
+__all__ = ["load", "load_steps"]
+
+WEIGHTS = ("auto", "f32")
+LOAD_MODES = ("auto", "mmap", "none")
+Progress = Callable[[float], "bool | None"]
+
+
+def load(path: str | os.PathLike[str], **params: Any) -> Model:
+    """Load a model.
+
+    Parameters
+    ----------
+    path : str or path
+        A GGUF file (the first part of a split one).
+    weights : str
+        ``"f32"``: dequantize at load, exact arithmetic; ``"auto"``: the best this version has (f32).
+    n_gpu_layers, tensor_split
+        As in llama_model_params. Without a device that computes they are ignored with a warning.
+    load_mode : str
+        ``"auto"``, ``"mmap"`` or ``"none"``. Weights are dequantized into memory in all of them.
+    vocab_only : bool
+        Stop after the vocabulary.
+    kv_overrides : mapping or None
+        Values that replace the file's scalar keys.
+    check_tensors : bool
+        Refuse NaN and infinite weights.
+    progress : callable or None
+        Called with 0..1; returning False cancels.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    GGUFError
+        The file is damaged or lacks something; with byte offset and field.
+    UnsupportedError
+        Architecture, tensor type or tokenizer that this version does not know.
+    LoadCancelled
+        The progress callback returned False.
+    """
+    return drain(load_steps(path, **params))
+
+
+def load_steps(
+    path: str | os.PathLike[str],
+    *,
+    weights: str = "auto",
+    n_gpu_layers: int = 0,
+    tensor_split: Sequence[float] | None = None,
+    load_mode: str = "auto",
+    vocab_only: bool = False,
+    kv_overrides: Mapping[str, Any] | None = None,
+    check_tensors: bool = False,
+    progress: Progress | None = None,
+    depth: int = 0,
+) -> Steps[Model]:
+    """`load` as events: backends, file, architecture, hyperparameters, vocabulary, tensors."""
+    _check_params(weights, load_mode)
+    found = yield from devices_steps(depth=depth)
+    if (n_gpu_layers or tensor_split) and not any(d.type == "gpu" and d.computes for d in found):
+        warnings.warn(
+            f"n_gpu_layers={n_gpu_layers} is ignored: no GPU that this version can compute on",
+            stacklevel=2,
+        )
+    if progress is not None and progress(0.0) is False:
+        raise LoadCancelled("loading was cancelled before it began")
+    file: GGUF = yield from open_steps(os.fspath(path), depth=depth)
+    try:
+        model = yield from _load_model(
+            file, found, vocab_only, kv_overrides, check_tensors, progress, depth
+        )
+    except BaseException:
+        file.close()
+        raise
+    return model
+
+
+def _load_model(
+    file: GGUF,
+    found: list[Device],
+    vocab_only: bool,
+    kv_overrides: Mapping[str, Any] | None,
+    check_tensors: bool,
+    progress: Progress | None,
+    depth: int,
+) -> Steps[Model]:
+    gguf: Any = OverriddenGGUF(file, kv_overrides) if kv_overrides else file
+    arch, keys = yield from scope("llm_arch_from_string", 3, depth, _find_arch(gguf, depth + 1))
+
+    hparams = None
+    if not vocab_only:
+        hparams = yield from load_hparams_steps(keys, arch, depth=depth)
+    vocab: Vocab = yield from scope(
+        "load_vocab", 5, depth, Vocab.load_steps(gguf, depth=depth + 1)
+    )
+    loader = TensorLoader(file)
+    if hparams is None:
+        return Model(gguf, arch, None, vocab, None, loader.tensors, found)
+
+    hparams.n_vocab = vocab.n_tokens
+    hparams.origin["n_vocab"] = "tokenizer.ggml.tokens"
+    weights = yield from scope(
+        "load_tensors",
+        6,
+        depth,
+        _load_tensors(arch, hparams, loader, check_tensors, progress, depth + 1),
+    )
+    return Model(gguf, arch, hparams, vocab, weights, loader.tensors, found)
+
+
+def _check_params(weights: str, load_mode: str) -> None:
+    if weights not in WEIGHTS:
+        raise UnsupportedError(
+            "weights mode",
+            str(weights),
+            supported=WEIGHTS,
+            hint="Products on the file's own quantized blocks are not part of this version",
+        )
+    if load_mode not in LOAD_MODES:
+        raise UnsupportedError("load_mode", str(load_mode), supported=LOAD_MODES)
+
+
+def _find_arch(gguf: Any, depth: int) -> Steps[tuple[type[Architecture], Keys]]:
+    """Step 3: the architecture that ``general.architecture`` names."""
+    name = ""
+    if "general.architecture" in gguf.kv:
+        name = Keys(gguf, "").get("arch", "general.architecture", "str")
+    arch = get_arch(name, gguf.path)
+    yield Event("data", "general.architecture", depth, 3, name, supported_archs())
+    return arch, Keys(gguf, name)
+
+
+def _load_tensors(
+    arch: type[Architecture],
+    hparams: HParams,
+    loader: TensorLoader,
+    check_tensors: bool,
+    progress: Progress | None,
+    depth: int,
+) -> Steps[ModelWeights]:
+    """Step 6: declare against the file, then read."""
+    weights = ModelWeights(hparams.n_layer)
+    yield Event("enter", "create_tensors", depth, 6, len(loader.tensors))
+    try:
+        arch.load_arch_tensors(hparams, weights, loader)
+        loader.done_getting_tensors()
+    except ValueError as error:  # a shape that no tensor can have
+        raise GGUFError(str(error), path=loader.gguf.path) from error
+    for name, leaf in loader.created.items():
+        yield Event("data", name, depth + 1, 6, loader.tensors[name].ne, leaf)
+    tied = weights.output is weights.tok_embd
+    yield Event("exit", "create_tensors", depth, 6, {"tied output": tied})
+    yield Event("enter", "load_all_data", depth, 6, sum(t.nbytes for t in loader.tensors.values()))
+    try:
+        yield from loader.load_all_data_steps(
+            progress=progress, check_tensors=check_tensors, depth=depth + 1
+        )
+    except MemoryError as error:
+        total = sum(leaf.nbytes for leaf in loader.created.values())
+        raise LlmvizError(
+            f"not enough memory for the weights: {total / 2**20:.0f} MiB as float32 ({error})"
+        ) from error
+    yield Event("exit", "load_all_data", depth, 6, None)
+    return weights

@@ -1,0 +1,187 @@
+"""Tensors in two passes: declared against the file's shapes, then filled. ↔ src/llama-model-loader.cpp (create_tensor, load_all_data)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from llmviz.errors import GGUFError, LoadCancelled
+from llmviz.events import Event, Steps
+from llmviz.ggml import quants
+from llmviz.ggml.graph import Tensor
+from llmviz.ggml.types import TYPES, GGMLType
+from llmviz.gguf import GGUF, TensorInfo
+
+__all__ = ["ModelTensor", "TensorLoader"]
+
+
+class ModelTensor:
+    """One tensor of a model file.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+        In numpy order: ``(n_out, n_in)`` for a weight matrix.
+    ne : tuple of int
+        In ggml's order, fastest first.
+    type : GGMLType
+        As stored in the file.
+    nbytes : int
+        Bytes in the file.
+    offset : int
+        Absolute byte offset in the file.
+    data : ndarray or None
+        float32 values once loaded.
+    """
+
+    def __init__(self, gguf: GGUF, info: TensorInfo) -> None:
+        self._gguf = gguf
+        self.info = info
+        self.name = info.name
+        self.ne = tuple(info.ne)
+        self.type = info.type
+        self.nbytes = info.nbytes
+        self.offset = info.abs_offset
+        self.data: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        return f"<tensor {self.name!r} {TYPES[self.type].name} {self.shape}>"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape in numpy order, without trailing dimensions of one."""
+        ne = list(self.ne)
+        while len(ne) > 1 and ne[-1] == 1:
+            ne.pop()
+        return tuple(reversed(ne))
+
+    @property
+    def raw(self) -> np.ndarray:
+        """The tensor's bytes in the file, uint8, read-only, not copied."""
+        return self._gguf.tensor_bytes(self.info)
+
+    def numpy(self) -> np.ndarray:
+        """The values as float32 in numpy order (dequantized; the loaded array where there is one)."""
+        if self.data is not None:
+            view = self.data.view()
+            view.flags.writeable = False
+            return view
+        return quants.get(self.type).dequantize(self.raw).reshape(self.shape)
+
+    def load(self, out: np.ndarray | None = None) -> np.ndarray:
+        """Dequantize into `data` (float32) and keep it."""
+        if self.data is None:
+            self.data = quants.get(self.type).dequantize(self.raw).reshape(self.shape)
+        return self.data
+
+
+class TensorLoader:
+    """Pass one declares tensors (`create_tensor`), pass two fills them (`load_all_data_steps`).
+
+    Parameters
+    ----------
+    gguf : GGUF
+    """
+
+    def __init__(self, gguf: GGUF) -> None:
+        self.gguf = gguf
+        self.tensors = {name: ModelTensor(gguf, info) for name, info in gguf.tensor_infos.items()}
+        self.created: dict[str, Tensor] = {}
+
+    def create_tensor(self, name: str, *ne: int, required: bool = True) -> Tensor | None:
+        """Declare a tensor: it must be in the file with exactly this shape (ggml order).
+
+        Returns
+        -------
+        Tensor or None
+            A float32 leaf without memory yet; None where it is not required and not there. The same
+            name twice gives the same leaf (a tied output).
+
+        Raises
+        ------
+        GGUFError
+            Missing, or of another shape.
+        """
+        if name in self.created:
+            return self.created[name]
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            if not required:
+                return None
+            raise GGUFError(f"tensor '{name}' not found", field=name, path=self.gguf.path)
+        have = tensor.ne
+        want = (*ne, *(1,) * (len(have) - len(ne)))
+        if (*have, *(1,) * (len(want) - len(have))) != want:
+            raise GGUFError(
+                f"tensor '{name}' has wrong shape; expected {_shape(ne)}, got {_shape(have)}",
+                field=name,
+                path=self.gguf.path,
+            )
+        quants.get(tensor.type)  # an unsupported type is refused before any data is read
+        leaf = Tensor(GGMLType.F32, ne, name=name)
+        self.created[name] = leaf
+        return leaf
+
+    def done_getting_tensors(self) -> None:
+        """Refuse a file that holds tensors the architecture does not know."""
+        if len(self.created) != len(self.tensors):
+            extra = [n for n in self.tensors if n not in self.created]
+            raise GGUFError(
+                f"wrong number of tensors; expected {len(self.tensors)}, got {len(self.created)}: "
+                f"unused: {', '.join(extra[:5])}{' ...' if len(extra) > 5 else ''}",
+                field=extra[0],
+                path=self.gguf.path,
+            )
+
+    def load_all_data_steps(
+        self,
+        *,
+        progress: Callable[[float], bool | None] | None = None,
+        check_tensors: bool = False,
+        depth: int = 0,
+    ) -> Steps[None]:
+        """Pass two: dequantize every declared tensor to float32.
+
+        Parameters
+        ----------
+        progress : callable or None
+            Called with 0..1 after each tensor; returning False cancels.
+        check_tensors : bool
+            Refuse NaN and infinite values.
+
+        Raises
+        ------
+        LoadCancelled
+            The progress callback returned False.
+        GGUFError
+            `check_tensors` found a value that is not finite.
+        """
+        total = sum(self.tensors[name].nbytes for name in self.created) or 1
+        done = 0
+        _report(progress, 0.0)
+        for name, leaf in self.created.items():
+            tensor = self.tensors[name]
+            data = tensor.load()
+            if check_tensors and not np.isfinite(data).all():
+                bad = int(np.flatnonzero(~np.isfinite(data.reshape(-1)))[0])
+                raise GGUFError(
+                    f"tensor '{name}' has invalid data: value {bad} is {data.reshape(-1)[bad]}",
+                    field=name,
+                    offset=tensor.offset,
+                    path=self.gguf.path,
+                )
+            leaf.adopt(data)
+            done += tensor.nbytes
+            yield Event("data", name, depth, 6, tensor, leaf)
+            _report(progress, done / total)
+
+
+def _report(progress: Callable[[float], bool | None] | None, fraction: float) -> None:
+    if progress is not None and progress(fraction) is False:
+        raise LoadCancelled(f"loading was cancelled at {fraction:.0%}")
+
+
+def _shape(ne: tuple[int, ...]) -> str:
+    return " x ".join(map(str, ne))
