@@ -35,7 +35,7 @@ def _new(op: str, ne: tuple[int, ...], *src: Tensor, n_dims: int, **params: obje
 
 
 def _can_repeat(b: Tensor, a: Tensor) -> bool:
-    return all(na % nb == 0 for na, nb in zip(a.ne, b.ne, strict=True))
+    return all(na == nb or (nb and na % nb == 0) for na, nb in zip(a.ne, b.ne, strict=True))
 
 
 def _binary(op: str, a: Tensor, b: Tensor) -> Tensor:

@@ -1,0 +1,96 @@
+"""llmviz: a visual debugger for LLM inference that lives in Jupyter.
+
+>>> import llmviz as lv                                              # doctest: +SKIP
+>>> model = lv.load("smollm2-135m")                                  # doctest: +SKIP
+>>> ctx = model.context(n_ctx=512)                                   # doctest: +SKIP
+>>> print("".join(lv.generate(ctx, "The capital of France is")))     # doctest: +SKIP
+
+Reading order of the source: `llmviz.generate`, then what it calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from llmviz.batch import Batch
+from llmviz.context import Context, ContextParams, DecodeStatus
+from llmviz.errors import (
+    BatchError,
+    DecodeError,
+    GGUFError,
+    HubError,
+    LlmvizError,
+    LoadCancelled,
+    SamplerError,
+    UnsupportedError,
+    VocabError,
+)
+from llmviz.events import Event, drain
+from llmviz.generate import generate, generate_steps
+from llmviz.gguf import open_gguf
+from llmviz.model.model import Model
+from llmviz.sampling import Chain
+
+if TYPE_CHECKING:
+    import os
+
+    from llmviz import sampling, show
+    from llmviz.trace import Debugger
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Batch",
+    "BatchError",
+    "Chain",
+    "Context",
+    "ContextParams",
+    "Debugger",
+    "DecodeError",
+    "DecodeStatus",
+    "Event",
+    "GGUFError",
+    "HubError",
+    "LlmvizError",
+    "LoadCancelled",
+    "Model",
+    "SamplerError",
+    "UnsupportedError",
+    "VocabError",
+    "drain",
+    "generate",
+    "generate_steps",
+    "load",
+    "open_gguf",
+    "sampling",
+    "show",
+]
+
+
+def load(path: str | os.PathLike[str], **params: Any) -> Model:
+    """Load a model: a path, a known name (``"smollm2-135m"``), or ``"hf:owner/repo/file.gguf"``.
+
+    Parameters are those of `llmviz.model.loader.load`.
+    """
+    from llmviz.hub import resolve
+    from llmviz.model.loader import load as load_file
+
+    return load_file(resolve(path), **params)
+
+
+def __getattr__(name: str) -> Any:
+    # widgets and the debugger are imported when they are first asked for: the engine needs neither
+    if name == "Debugger":
+        import llmviz.show  # noqa: F401  tells the debugger how a notebook shows it
+        from llmviz.trace import Debugger
+
+        return Debugger
+    if name in ("show", "sampling"):
+        import importlib
+
+        return importlib.import_module(f"llmviz.{name}")
+    raise AttributeError(f"module 'llmviz' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
