@@ -131,9 +131,9 @@ def test_past_the_first_padded_window(
 @pytest.mark.parametrize("settings", [
     {"rope_freq_base": 50000.0},
     {"rope_freq_scale": 0.25},
-    {"rope_scaling_type": 2, "rope_freq_scale": 0.25, "yarn_orig_ctx": 64},
-    {"rope_scaling_type": 2, "rope_freq_scale": 0.5, "yarn_ext_factor": 0.75},
-    {"rope_scaling_type": 0, "rope_freq_scale": 0.5},
+    {"rope_scaling_type": "yarn", "rope_freq_scale": 0.25, "yarn_orig_ctx": 64},
+    {"rope_scaling_type": "yarn", "rope_freq_scale": 0.5, "yarn_ext_factor": 0.75},
+    {"rope_scaling_type": "none", "rope_freq_scale": 0.5},
 ], ids=str)  # fmt: skip
 def test_rope_set_by_the_context(
     settings: dict[str, Any], pair: Callable[..., Pair], tiny_model: Callable[..., str]

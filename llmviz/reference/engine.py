@@ -25,6 +25,11 @@ KV_TYPES = {
     "f32": 0, "f16": 1, "bf16": 30, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8,
     "iq4_nl": 20,
 }  # fmt: skip
+ENUMS = {
+    "rope_scaling_type": ("none", "linear", "yarn", "longrope"),
+    "pooling_type": ("none", "mean", "cls", "last", "rank"),
+    "attention_type": ("causal", "non-causal"),
+}  # in the order of llama.h
 
 
 class Reference:
@@ -55,7 +60,8 @@ class Reference:
     check_tensors : bool
         Validate the tensors' data.
     **params
-        Further ``llama_context_params`` by name, e.g. ``embeddings=True, swa_full=False``.
+        Further ``llama_context_params`` by name, e.g. ``embeddings=True``; enumerations as
+        llama.h's numbers or as words: ``rope_scaling_type="yarn"``.
 
     Attributes
     ----------
@@ -147,7 +153,8 @@ class Reference:
         ffi, lib, _, defaults = self._api
         p = ffi.new("struct llama_context_params *", defaults)
         for name, value in params.items():
-            setattr(p, name, value)
+            number = ENUMS[name].index(value) if isinstance(value, str) else value
+            setattr(p, name, number)
         if watch:
             p.cb_eval = self._callback("cb_eval_t", self._on_node)
         with capture_log(self.log):
