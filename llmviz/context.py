@@ -71,7 +71,8 @@ class Context:
     cparams : llmviz.model.cparams.CParams
         What it was settled to.
     memory : KVCache
-        ``seq_rm``, ``seq_cp``, ``seq_keep``, ``seq_add``, ``seq_div``, ``seq_pos_min``, ``seq_pos_max``,
+        ``seq_rm``, ``seq_cp``, ``seq_keep``, ``seq_add``, ``seq_div``, ``seq_pos_min``,
+        ``seq_pos_max``,
         ``clear``, ``cells``.
     n_reused : int
         How often a graph was used again instead of being built.
@@ -110,12 +111,12 @@ class Context:
         self._k_shift = make_k_shift(self._kv, hp, c, hp.rope_type, model.weights)
         for name, n_tokens in (("prefill", c.n_ubatch), ("decode", 1)):
             result = self._reserve(n_tokens)
-            yield Event(
-                "data", f"reserve_{name}", depth, 7, self._sched.allocator.size, result.gf
-            )
+            yield Event("data", f"reserve_{name}", depth, 7, self._sched.allocator.size, result.gf)
 
     def _reserve(self, n_tokens: int) -> GraphResult:
-        """Build the largest graph of `n_tokens` once, so that the arena never grows while decoding."""
+        """Build the largest graph of `n_tokens` once, so that the arena never grows while
+        decoding.
+        """
         mctx = self.memory.init_full()
         n_seqs = self.memory.n_stream
         n_tokens = max(n_tokens // n_seqs, 1) * n_seqs
@@ -166,7 +167,8 @@ class Context:
     # decode
 
     def decode(self, batch: Batch) -> DecodeStatus:
-        """Run a batch through the model; K and V go to the memory, logits of flagged tokens are kept.
+        """Run a batch through the model; K and V go to the memory, logits of flagged tokens are
+        kept.
 
         Returns
         -------
@@ -190,7 +192,8 @@ class Context:
         Parameters
         ----------
         want : callable or None
-            ``want(name)`` says which nodes become events; None means all. Asked again for every node.
+            ``want(name)`` says which nodes become events; None means all. Asked again for every
+            node.
         """
         yield Event("enter", "decode", depth, 11, batch)
         yield from self._init_balloc(batch, depth + 1)
@@ -248,8 +251,8 @@ class Context:
         n_tokens = self._balloc.n_tokens
         if n_tokens > self.n_batch:
             raise BatchError(
-                f"the batch has {n_tokens} tokens, n_batch is {self.n_batch}: decode it in pieces or "
-                "make the context with a larger n_batch"
+                f"the batch has {n_tokens} tokens, n_batch is {self.n_batch}: decode it in pieces "
+                "or make the context with a larger n_batch"
             )
         if not self.cparams.causal_attn and n_tokens > self.n_ubatch:
             raise BatchError(
@@ -359,7 +362,8 @@ class Context:
         return self._outputs.logits_ith(i)
 
     def get_embeddings_ith(self, i: int) -> np.ndarray:
-        """Final hidden state of token i, float32 ``[n_embd]``; the context must have ``embeddings=True``.
+        """Final hidden state of token i, float32 ``[n_embd]``; the context must have
+        ``embeddings=True``.
 
         Raises
         ------

@@ -1,4 +1,7 @@
-"""What a context is asked for, and how it is settled: defaults, clamps, padding. ↔ include/llama.h (llama_context_params), src/llama-context.cpp"""
+"""What a context is asked for, and how it is settled: defaults, clamps, padding.
+
+↔ include/llama.h (llama_context_params), src/llama-context.cpp
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class ContextParams:
     attention_type : str or None
         ``"causal"`` or ``"non-causal"``; None = the model's.
     flash_attn_type : str
-        ``"auto"`` or ``"disabled"``: this engine computes attention node by node, so that it can be seen.
+        ``"auto"`` or ``"disabled"``: attention is computed node by node, so that it can be seen.
     type_k, type_v : str
         ``"f16"`` or ``"f32"``.
     abort_callback : callable or None
@@ -86,9 +89,7 @@ class ContextParams:
         known = {f.name: f for f in fields(cls)}
         for name, value in params.items():
             if name not in known:
-                raise LlmvizError(
-                    f"unknown context parameter {name!r}; known: {', '.join(known)}"
-                )
+                raise LlmvizError(f"unknown context parameter {name!r}; known: {', '.join(known)}")
             default = known[name].default
             wanted = type(default)
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -132,9 +133,7 @@ def resolve(p: ContextParams, hp: HParams) -> CParams:
     c.embeddings = p.embeddings
     c.kv_unified = p.kv_unified
     c.type_k, c.type_v = p.type_k, p.type_v
-    c.causal_attn = (
-        hp.causal_attn if p.attention_type is None else p.attention_type == "causal"
-    )
+    c.causal_attn = hp.causal_attn if p.attention_type is None else p.attention_type == "causal"
 
     n_ctx = p.n_ctx or hp.n_ctx_train
     c.n_batch = min(n_ctx, p.n_batch) if c.causal_attn else p.n_batch
@@ -186,9 +185,7 @@ def _check(p: ContextParams, hp: HParams) -> None:
         if kind not in ("f16", "f32"):
             raise UnsupportedError(f"KV cache type ({name})", kind, supported=["f16", "f32"])
     if p.flash_attn_type not in ("auto", "disabled"):
-        raise UnsupportedError(
-            "flash_attn_type", p.flash_attn_type, supported=["auto", "disabled"]
-        )
+        raise UnsupportedError("flash_attn_type", p.flash_attn_type, supported=["auto", "disabled"])
     if p.attention_type not in (None, "causal", "non-causal"):
         raise UnsupportedError(
             "attention_type", str(p.attention_type), supported=["causal", "non-causal"]

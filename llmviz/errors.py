@@ -66,7 +66,7 @@ class UnsupportedError(LlmvizError):
     Parameters
     ----------
     what : str
-        Kind of thing: ``"architecture"``, ``"tensor type"``, ``"tokenizer"``, ``"pre-tokenizer"`` ...
+        Kind of thing: ``"architecture"``, ``"tensor type"``, ``"tokenizer"`` ...
     name : str
         The one that was asked for.
     supported : iterable of str
@@ -114,7 +114,9 @@ class DecodeError(LlmvizError):
 
 
 class BatchError(DecodeError):
-    """A batch is invalid: token or sequence id out of range, positions that do not continue, too large."""
+    """A batch is invalid: token or sequence id out of range, positions that do not continue, too
+    large.
+    """
 
 
 class SamplerError(LlmvizError):

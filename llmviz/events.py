@@ -24,7 +24,7 @@ class Event:
     Attributes
     ----------
     kind : str
-        ``"enter"`` or ``"exit"`` (a scope), ``"node"`` (a computed tensor), ``"data"`` (anything else).
+        ``"enter"`` or ``"exit"`` (a scope), ``"node"`` (a computed tensor), ``"data"`` (all else).
     name : str
         llama.cpp's name: ``"process_ubatch"``, ``"kq_soft_max-3"``, ``"top_k"``.
     depth : int
@@ -33,7 +33,8 @@ class Event:
     step : int
         1..16, see `llmviz.steps`.
     value : object
-        A tensor's array, the batch, the cells, the candidates: a read-only view that is valid until the
+        A tensor's array, the batch, the cells, the candidates: a read-only view that is valid
+        until the
         generator moves on (copy to keep). Assigning a new object to it changes the run.
     about : object
         What describes the value where the value alone does not: for a node its `ggml.graph.Tensor`

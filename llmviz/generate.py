@@ -1,4 +1,6 @@
-"""From a prompt to text: tokenize, batch, decode, sample, piece, again. START READING HERE. ↔ examples/simple/simple.cpp
+"""From a prompt to text: tokenize, batch, decode, sample, piece, again. START READING HERE.
+
+↔ examples/simple/simple.cpp
 
 `generate_steps` is steps 8 to 16 in order, each a scope of events; `generate` drains it and keeps
 the text. Steps 1 to 7 are `llmviz.load` and `model.context`.
@@ -105,7 +107,9 @@ def generate_steps(
             result.stop = "context full"
         else:
             token = yield from scope("sample", 15, depth, _sample(ctx, chain, want, depth + 1))
-            yield from scope("accept", 16, depth, _accept(ctx, token, utf8, result, n_predict, depth + 1))
+            yield from scope(
+                "accept", 16, depth, _accept(ctx, token, utf8, result, n_predict, depth + 1)
+            )
             ids = result.tokens[-1:]
         if result.stop:
             rest = utf8.decode(b"", final=True)
@@ -141,7 +145,9 @@ def _tokenize(ctx: Context, text: str | list[int], depth: int) -> Steps[list[int
     ids = list(event.value)
     used = ctx.memory.seq_pos_max(0) + 1
     if not ids:
-        raise LlmvizError("the prompt gives no token: write some text, or choose a model that adds BOS")
+        raise LlmvizError(
+            "the prompt gives no token: write some text, or choose a model that adds BOS"
+        )
     if used + len(ids) > ctx.n_ctx_seq:
         raise LlmvizError(
             f"the prompt has {len(ids)} tokens and {used} are in the context, which holds "
@@ -154,9 +160,7 @@ def _batches(ctx: Context, ids: list[int], depth: int) -> Steps[list[Batch]]:
     """Step 10: the tokens in batches of at most n_batch."""
     batches = []
     for start in range(0, len(ids), ctx.n_batch):
-        event = Event(
-            "data", "batch", depth, 10, Batch.get_one(ids[start : start + ctx.n_batch])
-        )
+        event = Event("data", "batch", depth, 10, Batch.get_one(ids[start : start + ctx.n_batch]))
         yield event
         batches.append(event.value)
     return batches
@@ -177,7 +181,9 @@ def _accept(
     n_predict: int,
     depth: int,
 ) -> Steps[int]:
-    """Step 16: end of generation? else the token's bytes join the text once they are whole characters."""
+    """Step 16: end of generation? else the token's bytes join the text once they are whole
+    characters.
+    """
     vocab = ctx.model.vocab
     eog = vocab.is_eog(token)
     piece = b"" if eog else vocab.token_to_piece(token)

@@ -1,4 +1,7 @@
-"""The rows that decode keeps: logits and embeddings of flagged tokens, and which row is whose. ↔ src/llama-context.cpp (output_reserve, output_resolve_row, output_reorder)"""
+"""The rows that decode keeps: logits and embeddings of flagged tokens, and which row is whose.
+
+↔ src/llama-context.cpp (output_reserve, output_resolve_row, output_reorder)
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ class Outputs:
         self._next = 0
 
     def reserve(self, n_outputs: int, n_batch: int, embeddings: bool) -> None:
-        """Make room for a batch with `n_outputs` flagged tokens and forget the rows of the one before."""
+        """Make room for a batch with `n_outputs` flagged tokens and forget the rows of the one
+        before.
+        """
         if len(self._logits) < n_outputs:
             self._logits = np.empty((n_outputs, self.n_vocab), np.float32)
         if embeddings and len(self._embd) < n_outputs:
@@ -58,7 +63,9 @@ class Outputs:
         self._next += n
 
     def finish(self, out_ids: list[int]) -> None:
-        """Put the rows into the order of the user's batch; `out_ids[row]` is the row's batch index."""
+        """Put the rows into the order of the user's batch; `out_ids[row]` is the row's batch
+        index.
+        """
         self.n_outputs = n = self._next
         order = np.argsort(np.asarray(out_ids[:n], np.int64), kind="stable")
         if not np.array_equal(order, np.arange(n)):

@@ -1,4 +1,6 @@
-"""Memory for a graph's results: one arena, ranges reused once nobody reads them. ↔ ggml/src/ggml-alloc.c
+"""Memory for a graph's results: one arena, ranges reused once nobody reads them.
+
+↔ ggml/src/ggml-alloc.c
 
 A node's range is given back after its last reader, so the arena of a 30-layer model is a few layers
 wide. Inputs and the graph's outputs keep their memory until the next graph is allocated.

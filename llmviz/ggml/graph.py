@@ -1,4 +1,6 @@
-"""Tensors and the compute graph: names, shapes, sources; no arithmetic. ↔ ggml/src/ggml.c (ggml_tensor, ggml_cgraph)
+"""Tensors and the compute graph: names, shapes, sources; no arithmetic.
+
+↔ ggml/src/ggml.c (ggml_tensor, ggml_cgraph)
 
 A graph is data. Model files create tensors with the functions of `llmviz.ggml.ops` and hand the
 results to `Graph.build_forward_expand`; the order of the nodes is llama.cpp's.
@@ -44,9 +46,11 @@ class Tensor:
     view_src, view_offs : Tensor or None, int
         The tensor whose memory this one looks at, and the byte offset in it.
     il : int
-        Layer, -1 where it belongs to none (None until the graph is complete for tensors that ggml names itself).
+        Layer, -1 where it belongs to none (None until the graph is complete for tensors that ggml
+        names itself).
     mirror : ndarray or None
-        For a float16 cache leaf: the same values as float32, kept in step by whoever writes the cache.
+        For a float16 cache leaf: the same values as float32, kept in step by whoever writes the
+        cache.
     is_input : bool
         Filled by `set_inputs`, never computed.
     buffer : numpy.ndarray or None
@@ -95,12 +99,11 @@ class Tensor:
         self.nb = nb if nb is not None else contiguous_strides(type_, self.ne)
         self.src = list(src)
         self.params = params or {}
-        # a view of a view looks at the root's memory
-        if view_src is not None and view_src.view_src is not None:
+        if view_src is not None:  # a view of a view looks at the root's memory
             view_offs += view_src.view_offs
-            view_src = view_src.view_src
-        self.view_src = view_src
-        self.view_offs = view_offs
+            view_src = view_src.root
+        self.view_src: Tensor | None = view_src
+        self.view_offs: int = view_offs
         self.il: int | None = None
         self.is_input = False
         self.mirror: np.ndarray | None = None
@@ -131,8 +134,7 @@ class Tensor:
         """True where the values lie one after the other."""
         expected = contiguous_strides(self.type, self.ne)
         return all(
-            n == 1 or have == want
-            for n, have, want in zip(self.ne, self.nb, expected, strict=True)
+            n == 1 or have == want for n, have, want in zip(self.ne, self.nb, expected, strict=True)
         )
 
     @property
@@ -152,7 +154,9 @@ class Tensor:
         return self
 
     def bind(self, buffer: np.ndarray) -> None:
-        """Give the tensor its memory: `buffer` is uint8, at least `nbytes` long (the root's, for a view)."""
+        """Give the tensor its memory: `buffer` is uint8, at least `nbytes` long (the root's, for
+        a view).
+        """
         dtype = TYPES[self.type].dtype
         if dtype is None:
             raise ValueError(f"{self.name}: a {TYPES[self.type].name} tensor is not a plain array")
@@ -166,7 +170,9 @@ class Tensor:
         )
 
     def adopt(self, array: np.ndarray) -> Tensor:
-        """Use an existing contiguous array (a weight, a cache) as this leaf's memory, without a copy."""
+        """Use an existing contiguous array (a weight, a cache) as this leaf's memory, without a
+        copy.
+        """
         if array.nbytes != self.nbytes or not array.flags.c_contiguous:
             raise ValueError(
                 f"{self.name}: array of {array.nbytes} bytes does not fit {self.nbytes}"
@@ -199,7 +205,9 @@ class Graph:
     _visited: set[int] = field(default_factory=set)
 
     def build_forward_expand(self, tensor: Tensor) -> None:
-        """Append `tensor` and everything it needs that is not yet there, sources first, left to right."""
+        """Append `tensor` and everything it needs that is not yet there, sources first, left to
+        right.
+        """
         if id(tensor) in self._visited:
             return
         self._visited.add(id(tensor))
@@ -215,7 +223,8 @@ class Graph:
             self.nodes.append(tensor)
 
     def by_layer(self) -> Iterator[tuple[int, list[Tensor]]]:
-        """Runs of neighbouring nodes that belong to the same layer: ``(il, nodes)``, -1 outside the layers.
+        """Runs of neighbouring nodes that belong to the same layer: ``(il, nodes)``, -1 outside
+        the layers.
 
         A node that ggml named itself (a view) belongs where the next named one does.
         """

@@ -1,4 +1,6 @@
-"""The ops as graph builders: shapes, strides and names of the results; no arithmetic. ↔ ggml/src/ggml.c
+"""The ops as graph builders: shapes, strides and names of the results; no arithmetic.
+
+↔ ggml/src/ggml.c
 
 Each function returns a new `Tensor`; what it computes stands in `llmviz.ggml.backends`.
 A shape that does not fit raises `ValueError` with both shapes.
@@ -65,7 +67,8 @@ def rms_norm(a: Tensor, eps: float) -> Tensor:
 
 
 def mul_mat(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product ``b · aᵀ``: a ``[k, n, ...]``, b ``[k, m, ...]`` give ``[n, m, ...]``. ↔ ggml_mul_mat
+    """Matrix product ``b · aᵀ``: a ``[k, n, ...]``, b ``[k, m, ...]`` give ``[n, m, ...]``. ↔
+    ggml_mul_mat
 
     a's dimensions 2 and 3 are repeated over b's (grouped-query attention).
     """
@@ -81,7 +84,10 @@ def get_rows(a: Tensor, ids: Tensor) -> Tensor:
 
 
 def set_rows(a: Tensor, b: Tensor, ids: Tensor) -> Tensor:
-    """Write b's rows into a at the int64 `ids`; the result is a view of all of a. ↔ ggml_set_rows"""
+    """Write b's rows into a at the int64 `ids`; the result is a view of all of a.
+
+    ↔ ggml_set_rows
+    """
     if a.ne[0] != b.ne[0] or b.ne[1] != ids.ne[0]:
         raise ValueError(f"SET_ROWS: {b} at {ids} does not fit {a}")
     return Tensor(
@@ -107,7 +113,10 @@ def reshape(a: Tensor, *ne: int) -> Tensor:
 
 
 def view(a: Tensor, ne: tuple[int, ...], nb: tuple[int, ...] = (), offset: int = 0) -> Tensor:
-    """A window on a: shape `ne`, byte strides ``nb`` of dimensions 1 and up, byte `offset`. ↔ ggml_view_1d .. 4d"""
+    """A window on a: shape `ne`, byte strides ``nb`` of dimensions 1 and up, byte `offset`.
+
+    ↔ ggml_view_1d .. 4d
+    """
     strides = [TYPES[a.type].type_size, *nb]
     full = (*ne, *(1,) * (4 - len(ne)))
     while len(strides) < 4:

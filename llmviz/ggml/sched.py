@@ -1,4 +1,6 @@
-"""The scheduler: gives a graph memory, binds its nodes once, runs them one by one. ↔ ggml/src/ggml-backend.cpp
+"""The scheduler: gives a graph memory, binds its nodes once, runs them one by one.
+
+↔ ggml/src/ggml-backend.cpp
 
 `Sched.compute` is a generator: a node that the consumer wants to see is an event, all others run
 in a plain loop. With nobody watching it yields nothing.
@@ -51,7 +53,10 @@ class Sched:
         return self.allocator.reserve(graph, outputs)
 
     def alloc_graph(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> None:
-        """Give `graph` memory and turn each node into its kernel. ↔ ggml_backend_sched_alloc_graph"""
+        """Give `graph` memory and turn each node into its kernel.
+
+        ↔ ggml_backend_sched_alloc_graph
+        """
         self.plan = self.allocator.alloc(graph, outputs)
         scope = BindScope()
         self._runs = [

@@ -1,4 +1,6 @@
-"""ggml's tensor types: id, name, block size, bytes per block. ↔ ggml/include/ggml.h, ggml/src/ggml.c (type_traits)
+"""ggml's tensor types: id, name, block size, bytes per block.
+
+↔ ggml/include/ggml.h, ggml/src/ggml.c (type_traits)
 
 Does not decode anything: that is `llmviz.ggml.quants`, one class per type.
 """

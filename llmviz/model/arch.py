@@ -1,4 +1,6 @@
-"""The architecture registry: one class per `general.architecture`. ↔ src/llama-arch.cpp, src/llama-model.cpp (llama_model_create)
+"""The architecture registry: one class per `general.architecture`.
+
+↔ src/llama-arch.cpp, src/llama-model.cpp (llama_model_create)
 
 An architecture is a file in `llmviz/models/` with three parts in this order: hyperparameters,
 tensors, graph. It registers itself by subclassing `Architecture`; nothing else changes.
@@ -38,7 +40,10 @@ class Layer:
 
 
 class ModelWeights:
-    """All weights of a model by llama.cpp's field names. ↔ llama_model (tok_embd, output_norm, layers ...)"""
+    """All weights of a model by llama.cpp's field names.
+
+    ↔ llama_model (tok_embd, output_norm, layers ...)
+    """
 
     def __init__(self, n_layer: int) -> None:
         self.tok_embd: Tensor | None = None
@@ -114,7 +119,8 @@ def get_arch(name: str, path: str | None = None) -> type[Architecture]:
     _load_all()
     if not name:
         raise GGUFError(
-            "unknown model architecture: '': the file has no general.architecture key, so it is not a model",
+            "unknown model architecture: '': the file has no general.architecture key, so it is "
+            "not a model",
             field="general.architecture",
             path=path,
         )
@@ -123,8 +129,8 @@ def get_arch(name: str, path: str | None = None) -> type[Architecture]:
             "architecture",
             "clip",
             supported=sorted(_registry),
-            hint="CLIP cannot be used as a main model: this file is a multimodal projector (mmproj); "
-            "open the main model's GGUF instead",
+            hint="CLIP cannot be used as a main model: this file is a multimodal projector "
+            "(mmproj); open the main model's GGUF instead",
         )
     if name not in _registry:
         raise UnsupportedError("architecture", name, supported=sorted(_registry))

@@ -9,7 +9,9 @@ __all__ = ["CParams"]
 
 @dataclass
 class CParams:
-    """Values after defaults, clamps and padding; `llmviz.context.ContextParams` is what the user asked for."""
+    """Values after defaults, clamps and padding; `llmviz.context.ContextParams` is what the user
+    asked for.
+    """
 
     n_ctx: int = 0
     n_ctx_seq: int = 0

@@ -1,6 +1,9 @@
-"""The graph builder: the blocks that all transformer architectures are made of. ↔ src/llama-graph.cpp (llm_graph_context)
+"""The graph builder: the blocks that all transformer architectures are made of.
 
-A model file calls `build_*` and names tensors with `cb`; it knows nothing of who computes or watches.
+↔ src/llama-graph.cpp (llm_graph_context)
+
+A model file calls `build_*` and names tensors with `cb`; it knows nothing of who computes or
+watches.
 """
 
 from __future__ import annotations
@@ -53,8 +56,7 @@ class GraphParams:
         """True where a graph built for `other` has the topology this ubatch needs."""
         a, b = self.ubatch, other.ubatch
         same_streams = self.cparams.kv_unified or (
-            list(a.seq_id_unq) == list(b.seq_id_unq)
-            and self.streams == other.streams
+            list(a.seq_id_unq) == list(b.seq_id_unq) and self.streams == other.streams
         )
         return (
             a.n_tokens == b.n_tokens
@@ -71,7 +73,10 @@ class GraphParams:
 
 @dataclass
 class GraphResult:
-    """A built graph, its inputs and the tensors that are read after it has run. ↔ llm_graph_result"""
+    """A built graph, its inputs and the tensors that are read after it has run.
+
+    ↔ llm_graph_result
+    """
 
     params: GraphParams
     gf: Graph = field(default_factory=Graph)
@@ -167,7 +172,9 @@ class GraphContext:
     def build_qkv(
         self, layer: Layer, cur: Tensor, n_embd_head: int, n_head: int, n_head_kv: int, il: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys, values: ``[n_embd_head, n_head, n_tokens]`` each (n_head_kv heads for K and V)."""
+        """Queries, keys, values: ``[n_embd_head, n_head, n_tokens]`` each (n_head_kv heads for K
+        and V).
+        """
         parts = (
             ("Qcur", layer.wq, layer.wq_b),
             ("Kcur", layer.wk, layer.wk_b),
@@ -249,7 +256,8 @@ class GraphContext:
     ) -> Tensor:
         """Attention of every head: ``[n_embd_head * n_head, n_tokens]``.
 
-        q ``[n_embd_head, n_head, n_tokens]``, k and v windows of the cache, mask ``[n_kv, n_tokens]``.
+        q ``[n_embd_head, n_head, n_tokens]``, k and v windows of the cache, mask ``[n_kv,
+        n_tokens]``.
         """
         n_stream = k.ne[3]
         v_trans = v.nb[1] > v.nb[2]

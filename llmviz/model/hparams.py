@@ -1,4 +1,7 @@
-"""Hyperparameters: what the file says about the model's shape, each with the key it came from. ↔ src/llama-hparams.h, llama_model::load_hparams"""
+"""Hyperparameters: what the file says about the model's shape, each with the key it came from.
+
+↔ src/llama-hparams.h, llama_model::load_hparams
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class HParams:
     Attributes
     ----------
     origin : dict
-        ``name -> key`` of the file, ``"default"``, ``"override: key"`` or the formula it follows from.
+        ``name -> key`` of the file, ``"default"``, ``"override: key"`` or what it follows from.
     """
 
     n_ctx_train: int = 0
@@ -203,7 +206,9 @@ def _refuse(keys: Keys, key: str, why: str) -> None:
 
 
 def _check(hp: HParams, keys: Keys) -> None:
-    """Shapes with which llama.cpp would load and then abort while decoding: refused here, with the reason."""
+    """Shapes with which llama.cpp would load and then abort while decoding: refused here, with
+    the reason.
+    """
     for il in range(hp.n_layer):
         n_head, n_head_kv = hp.n_head(il), hp.n_head_kv(il)
         if n_head <= 0:

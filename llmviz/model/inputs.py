@@ -1,4 +1,8 @@
-"""Inputs of a graph: each makes its tensors, fills them for a ubatch, and says whether a graph can be reused. ↔ src/llama-graph.h (llm_graph_input_i)"""
+"""Inputs of a graph: each makes its tensors, fills them for a ubatch, and says whether a graph can
+be reused.
+
+↔ src/llama-graph.h (llm_graph_input_i)
+"""
 
 from __future__ import annotations
 
@@ -121,8 +125,10 @@ class InputOutIds:
 class InputAttnKV:
     """Where K and V are written, and which cells each token may look at.
 
-    ``attn_inp_k_idxs`` int64 ``[n_tokens]``, ``attn_inp_v_idxs`` int64 ``[n_tokens * n_embd_v_gqa]``
-    (the V cache is transposed), ``attn_inp_kq_mask`` float32 ``[n_kv, n_tokens / n_stream, 1, n_stream]``.
+    ``attn_inp_k_idxs`` int64 ``[n_tokens]``, ``attn_inp_v_idxs`` int64 ``[n_tokens *
+    n_embd_v_gqa]``
+    (the V cache is transposed), ``attn_inp_kq_mask`` float32 ``[n_kv, n_tokens / n_stream, 1,
+    n_stream]``.
     """
 
     k_idxs: Tensor

@@ -1,4 +1,7 @@
-"""Typed access to a file's key-values, with overrides and a note of where each answer came from. ↔ src/llama-model-loader.cpp (get_key, get_arr, get_key_or_arr)"""
+"""Typed access to a file's key-values, with overrides and a note of where each answer came from.
+
+↔ src/llama-model-loader.cpp (get_key, get_arr, get_key_or_arr)
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ class OverriddenGGUF:
         for key, value in overrides.items():
             if not isinstance(value, (bool, int, float, str)):
                 raise LlmvizError(
-                    f"kv_overrides[{key!r}] is a {type(value).__name__}; give an int, float, bool or str"
+                    f"kv_overrides[{key!r}] is a {type(value).__name__}; give an int, float, bool "
+                    "or str"
                 )
             if key in gguf.arr_types and gguf.arr_types[key] is not None:
                 raise LlmvizError(f"kv_overrides[{key!r}]: the file holds an array there")
@@ -157,7 +161,8 @@ class Keys:
                 field=name,
                 path=self.gguf.path,
             )
-        element = self.gguf.arr_types[name].label
+        kind_of = self.gguf.arr_types[name]
+        element = kind_of.label if kind_of is not None else "none"
         allowed = ("f32",) if kind == "f32" else ("u32", "i32")
         if element not in allowed:
             raise GGUFError(

@@ -1,6 +1,9 @@
-"""Moving cached keys to new positions: rotate each by its shift. ↔ src/llama-kv-cache.cpp (build_rope_shift)
+"""Moving cached keys to new positions: rotate each by its shift.
 
-A key was stored rotated by its position; turning it by the difference is the same as storing it anew.
+↔ src/llama-kv-cache.cpp (build_rope_shift)
+
+A key was stored rotated by its position; turning it by the difference is the same as storing it
+anew.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ def make_k_shift(
     Returns
     -------
     callable
-        ``shift_keys(il, shift)`` with shift int32 ``[n_stream, kv_size]``: positions to turn each cell's keys by.
+        ``shift_keys(il, shift)`` with shift int32 ``[n_stream, kv_size]``: positions to turn each
+        cell's keys by.
     """
     params: dict[str, Any] = {
         "n_rot": hp.n_rot,

@@ -1,4 +1,6 @@
-"""The KV cache as graph leaves: how a graph writes to it and reads from it. ↔ src/llama-kv-cache.cpp (get_k, get_v, cpy_k, cpy_v)
+"""The KV cache as graph leaves: how a graph writes to it and reads from it.
+
+↔ src/llama-kv-cache.cpp (get_k, get_v, cpy_k, cpy_v)
 
 The cache itself (cells, slots, sequences) is `llmviz.memory.kv_cache`; this file only makes tensors
 that look at its arrays.
@@ -21,7 +23,8 @@ __all__ = ["KVTensors"]
 class KVTensors:
     """K and V of every layer as leaves ``cache_k_l<il>`` ``[n_embd_gqa, kv_size, n_stream]``.
 
-    A float16 cache gets a float32 mirror, so that attention need not widen all of it for every token;
+    A float16 cache gets a float32 mirror, so that attention need not widen all of it for every
+    token;
     the cache stays the truth, `refresh` copies it where something else than the graph wrote to it.
 
     Parameters
@@ -75,7 +78,8 @@ class KVTensors:
     def get_v(self, n_kv: int, sinfo: SlotInfo, il: int) -> Tensor:
         """The first `n_kv` cells' values.
 
-        ``[n_embd_head, n_head_kv, n_kv, n_stream]``, or ``[n_kv, n_head_kv, n_embd_head, n_stream]`` where
+        ``[n_embd_head, n_head_kv, n_kv, n_stream]``, or ``[n_kv, n_head_kv, n_embd_head,
+        n_stream]`` where
         the cache is transposed.
         """
         v = self.v[il]
@@ -97,7 +101,9 @@ class KVTensors:
         return ops.set_rows(_merge_streams(k), k_cur, k_idxs)
 
     def cpy_v(self, v_cur: Tensor, v_idxs: Tensor, il: int) -> Tensor:
-        """Write v_cur ``[n_embd_head, n_head_kv, n_tokens]`` at `v_idxs`; one value each where transposed."""
+        """Write v_cur ``[n_embd_head, n_head_kv, n_tokens]`` at `v_idxs`; one value each where
+        transposed.
+        """
         v = self.v[il]
         n_embd, n_tokens = v_cur.ne[0] * v_cur.ne[1], v_cur.ne[2]
         if not self.cache.v_trans:

@@ -1,4 +1,7 @@
-"""Loading a model: steps 1 to 6 as events. ↔ src/llama.cpp (llama_model_load), src/llama-model-loader.cpp"""
+"""Loading a model: steps 1 to 6 as events.
+
+↔ src/llama.cpp (llama_model_load), src/llama-model-loader.cpp
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def load(path: str | os.PathLike[str], **params: Any) -> Model:
     path : str or path
         A GGUF file (the first part of a split one).
     weights : str
-        ``"f32"``: dequantize at load, exact arithmetic; ``"auto"``: the best this version has (f32).
+        ``"f32"``: dequantize at load, exact arithmetic; ``"auto"``: the best there is (f32).
     n_gpu_layers, tensor_split
         As in llama_model_params. Without a device that computes they are ignored with a warning.
     load_mode : str
@@ -112,9 +115,7 @@ def _load_model(
     hparams = None
     if not vocab_only:
         hparams = yield from load_hparams_steps(keys, arch, depth=depth)
-    vocab: Vocab = yield from scope(
-        "load_vocab", 5, depth, Vocab.load_steps(gguf, depth=depth + 1)
-    )
+    vocab: Vocab = yield from scope("load_vocab", 5, depth, Vocab.load_steps(gguf, depth=depth + 1))
     loader = TensorLoader(file)
     if hparams is None:
         return Model(gguf, arch, None, vocab, None, loader.tensors, found)

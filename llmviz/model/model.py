@@ -60,7 +60,9 @@ class Model:
     def hparams(self) -> HParams:
         """The hyperparameters; an error for a model loaded with ``vocab_only``."""
         if self._hparams is None:
-            raise LlmvizError("this model was loaded with vocab_only=True: it has no hyperparameters")
+            raise LlmvizError(
+                "this model was loaded with vocab_only=True: it has no hyperparameters"
+            )
         return self._hparams
 
     @property

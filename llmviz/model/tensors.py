@@ -1,4 +1,7 @@
-"""Tensors in two passes: declared against the file's shapes, then filled. ↔ src/llama-model-loader.cpp (create_tensor, load_all_data)"""
+"""Tensors in two passes: declared against the file's shapes, then filled.
+
+↔ src/llama-model-loader.cpp (create_tensor, load_all_data)
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,9 @@ class ModelTensor:
         return self._gguf.tensor_bytes(self.info)
 
     def numpy(self) -> np.ndarray:
-        """The values as float32 in numpy order (dequantized; the loaded array where there is one)."""
+        """The values as float32 in numpy order (dequantized; the loaded array where there is
+        one).
+        """
         if self.data is not None:
             view = self.data.view()
             view.flags.writeable = False

@@ -14,7 +14,17 @@ from llmviz.model.tensors import TensorLoader
 
 __all__ = ["Llama"]
 
-SIZES = {16: "1B", 22: "1B", 26: "3B", 28: "3B", 30: "256M", 36: "8B", 40: "13B", 48: "34B", 60: "30B"}
+SIZES = {
+    16: "1B",
+    22: "1B",
+    26: "3B",
+    28: "3B",
+    30: "256M",
+    36: "8B",
+    40: "13B",
+    48: "34B",
+    60: "30B",
+}
 
 
 class Llama(Architecture):
@@ -28,7 +38,9 @@ class Llama(Architecture):
     @staticmethod
     def load_arch_hparams(hp: HParams, keys: Keys) -> None:
         """RMS epsilon; head size and rotary dimensions must agree."""
-        hp.f_norm_rms_eps = keys.get("f_norm_rms_eps", "{arch}.attention.layer_norm_rms_epsilon", "f32")
+        hp.f_norm_rms_eps = keys.get(
+            "f_norm_rms_eps", "{arch}.attention.layer_norm_rms_epsilon", "f32"
+        )
         if hp.n_rot != hp.n_embd_head_k:
             raise GGUFError(
                 f"invalid n_rot: {hp.n_rot}, expected {hp.n_embd_head_k}",
@@ -37,7 +49,8 @@ class Llama(Architecture):
             )
         if hp.n_embd_head_k != hp.n_embd_head_v:
             raise GGUFError(
-                f"heads of {hp.n_embd_head_k} for keys and {hp.n_embd_head_v} for values: must be equal",
+                f"heads of {hp.n_embd_head_k} for keys and {hp.n_embd_head_v} for values: "
+                "must be equal",
                 field=keys.name("{arch}.attention.value_length"),
                 path=keys.gguf.path,
             )
@@ -62,7 +75,9 @@ class Llama(Architecture):
 
     @staticmethod
     def load_arch_tensors(hp: HParams, weights: ModelWeights, create: TensorLoader) -> None:
-        """Embedding, output, and per layer: norms, attention, feed-forward; biases where the file has them."""
+        """Embedding, output, and per layer: norms, attention, feed-forward; biases where the file
+        has them.
+        """
         t = create.create_tensor
         n_embd, head = hp.n_embd, hp.n_embd_head_k
         weights.tok_embd = t("token_embd.weight", n_embd, hp.n_vocab)

@@ -1,4 +1,6 @@
-"""Backends and devices: who can compute a graph. ↔ ggml/include/ggml-backend.h, ggml/src/ggml-backend-reg.cpp
+"""Backends and devices: who can compute a graph.
+
+↔ ggml/include/ggml-backend.h, ggml/src/ggml-backend-reg.cpp
 
 Does not compute: a backend turns each node into one callable (`bind`), the scheduler calls them.
 """
@@ -17,7 +19,7 @@ from llmviz.ggml.graph import Tensor
 
 __all__ = ["Backend", "BindScope", "Device", "devices", "devices_steps", "register"]
 
-Kernel = Callable[[], None]
+Kernel = Callable[[], object]
 
 
 @dataclass
@@ -30,7 +32,8 @@ class BindScope:
 class Backend(Protocol):
     """Computes nodes.
 
-    `bind` is called once per node after the graph has memory; the kernel it returns reads the sources'
+    `bind` is called once per node after the graph has memory; the kernel it returns reads the
+    sources'
     arrays and may write only the node's own array (SET_ROWS: the tensor it views).
     """
 
@@ -123,7 +126,9 @@ def _find_cpu() -> list[Device]:
 
 
 def _find_cuda() -> list[Device]:
-    """CuPy's devices where CuPy can be imported and sees one; their kernels are not part of this version."""
+    """CuPy's devices where CuPy can be imported and sees one; their kernels are not part of this
+    version.
+    """
     try:
         import cupy
     except ImportError:

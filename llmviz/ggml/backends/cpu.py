@@ -1,4 +1,6 @@
-"""The CPU backend: every op as one closure over preallocated numpy arrays. ↔ ggml/src/ggml-cpu/ops.cpp
+"""The CPU backend: every op as one closure over preallocated numpy arrays.
+
+↔ ggml/src/ggml-cpu/ops.cpp
 
 `CPU.bind` is called once per node; what runs per token is only the closure. Arithmetic is float32
 (sums of squares and softmax as numpy does them), values agree with ggml's to about 1e-6.
@@ -120,7 +122,8 @@ def _bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
         at = a.T
         return lambda: np.matmul(b, at, out=out)
 
-    # attention: a [..., n_head_kv, n_kv, k], b [..., n_head, m, k]; each kv head serves `group` heads
+    # attention: a [..., n_head_kv, n_kv, k], b [..., n_head, m, k]; each kv head serves `group`
+    # heads
     n_head, n_head_kv = b.shape[-3], a.shape[-3]
     group = n_head // n_head_kv
     at = a.swapaxes(-1, -2)

@@ -1,4 +1,6 @@
-"""Rotary position embedding: the angles of a ubatch and the rotation. ↔ ggml_rope_cache_init, rope_yarn (ops.cpp)
+"""Rotary position embedding: the angles of a ubatch and the rotation.
+
+↔ ggml_rope_cache_init, rope_yarn (ops.cpp)
 
 Pair i of a head is turned by ``theta_i = pos * freq_base ** (-2 i / n_rot)``, optionally divided by
 a frequency factor, scaled (linear) or blended between both (YaRN).
@@ -45,7 +47,8 @@ class RopeTable:
         self.freq_scale = np.float32(params["freq_scale"])
         self.ext_factor = np.float32(params["ext_factor"])
         self.mscale = np.float32(params["attn_factor"])
-        # theta is multiplied on from pair to pair in float32, as ggml does: the errors add up the same way
+        # theta is multiplied on from pair to pair in float32, as ggml does: the errors add up the
+        # same way
         theta_scale = np.float32(params["freq_base"]) ** np.float32(-2.0 / params["n_rot"])
         self.steps = np.full((len(pos), half), theta_scale, np.float32)  # [n_tokens, n_rot / 2]
         self.ramp = None
@@ -77,7 +80,9 @@ class RopeTable:
         np.multiply(np.sin(theta), self.mscale, out=self.cis.imag[:, 0])
 
     def rotate_norm(self, x: np.ndarray, out: np.ndarray) -> None:
-        """Turn pairs of neighbours: values 2 i and 2 i + 1. x, out: float32 [n_tokens, n_head, n_embd_head]"""
+        """Turn pairs of neighbours: values 2 i and 2 i + 1. x, out: float32 [n_tokens, n_head,
+        n_embd_head]
+        """
         n = 2 * self.cis.shape[-1]
         # a pair of neighbours in memory is one complex number
         np.multiply(x[..., :n].view(np.complex64), self.cis, out=out[..., :n].view(np.complex64))
