@@ -10,8 +10,6 @@ import math
 import operator
 from typing import Any
 
-import numpy as np
-
 from llmviz.errors import SamplerError
 from llmviz.sampling.rng import LLAMA_DEFAULT_SEED
 
@@ -56,16 +54,3 @@ def min_keep(where: str, value: Any) -> int:
 def seed(where: str, value: Any) -> int:
     """Return a seed as uint32; -1 is `LLAMA_DEFAULT_SEED` (random), as in llama.cpp's tools."""
     return integer(f"{where}: seed", value, -1, LLAMA_DEFAULT_SEED) & LLAMA_DEFAULT_SEED
-
-
-def f32(value: float) -> np.float32:
-    """Round to float32, overflowing to an infinity without a warning."""
-    with np.errstate(over="ignore"):
-        return np.float32(value)
-
-
-def logf(value: float) -> np.float32:
-    """Natural logarithm, rounded once from double: what the C library's ``logf`` gives."""
-    if value > 0:
-        return np.float32(math.log(value))
-    return np.float32(-np.inf if value == 0 else np.nan)

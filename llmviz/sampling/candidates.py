@@ -1,6 +1,7 @@
 """↔ include/llama.h (llama_token_data_array), src/llama-sampler.cpp (softmax, partial sort).
 
-The candidates of one sampling step, as three parallel arrays. Every sampler edits them in place.
+The candidates of one sampling step, as three parallel arrays. A sampler changes the object in place
+by giving it new arrays; it never writes into an array, which someone who watches may hold.
 
 Arithmetic is float32 in llama.cpp's order wherever a result can depend on it: sums run left to
 right (`np.add.accumulate`, never the pairwise `np.sum`), exponentials are rounded from double.
@@ -17,15 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from llmviz.errors import SamplerError
+from llmviz.sampling._float32 import Float32, expf
 
-__all__ = ["TokenDataArray", "expf", "largest", "softmax"]
-
-Float32 = NDArray[np.float32]
-
-
-def expf(x: Float32) -> Float32:
-    """e^x rounded once from double, as C's ``expf`` (numpy's float32 exp is coarser)."""
-    return np.exp(x.astype(np.float64)).astype(np.float32)
+__all__ = ["TokenDataArray", "largest", "softmax"]
 
 
 def softmax(logit: Float32, is_sorted: bool = False) -> Float32:
@@ -82,6 +77,8 @@ def largest(logit: Float32, k: int) -> NDArray[np.intp]:
 class TokenDataArray:
     """The candidates for the next token.
 
+    Parameters are the attributes; arrays of the right type are taken without copying them.
+
     Attributes
     ----------
     id : int32[n]
@@ -104,9 +101,10 @@ class TokenDataArray:
     sorted: bool = False
 
     def __post_init__(self) -> None:
-        self.id = _column("id", self.id, np.int32)
-        self.logit = _column("logit", self.logit, np.float32)
-        self.p = _column("p", self.p, np.float32)
+        # Views, so that `freeze` does not make the caller's own arrays read-only.
+        self.id = _column("id", self.id, np.int32).view()
+        self.logit = _column("logit", self.logit, np.float32).view()
+        self.p = _column("p", self.p, np.float32).view()
         if not self.id.size == self.logit.size == self.p.size:
             raise SamplerError(
                 f"candidates: id, logit and p must have one length, "
@@ -146,15 +144,17 @@ class TokenDataArray:
         """Token id of the selected candidate, -1 where none is."""
         return int(self.id[self.selected]) if 0 <= self.selected < self.size else -1
 
-    def copy(self, *, read_only: bool = False) -> TokenDataArray:
-        """Return an independent copy; with `read_only`, one whose arrays refuse to be written."""
-        out = TokenDataArray(
+    def copy(self) -> TokenDataArray:
+        """Return an independent, writable copy."""
+        return TokenDataArray(
             self.id.copy(), self.logit.copy(), self.p.copy(), self.selected, self.sorted
         )
-        if read_only:
-            for column in (out.id, out.logit, out.p):
-                column.flags.writeable = False
-        return out
+
+    def freeze(self) -> TokenDataArray:
+        """Make the arrays read-only and return an object that shares them: a snapshot for free."""
+        for column in (self.id, self.logit, self.p):
+            column.flags.writeable = False
+        return TokenDataArray(self.id, self.logit, self.p, self.selected, self.sorted)
 
     def assign(self, other: TokenDataArray) -> None:
         """Take over the content of `other` (copied), keeping this object."""

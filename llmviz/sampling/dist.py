@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from llmviz.sampling._float32 import expf
 from llmviz.sampling._params import seed as check_seed
-from llmviz.sampling.candidates import TokenDataArray, expf
+from llmviz.sampling.candidates import TokenDataArray
 from llmviz.sampling.rng import LLAMA_DEFAULT_SEED, Rng
 from llmviz.sampling.sampler import Sampler, Why
 
@@ -64,7 +65,7 @@ class Dist(Sampler):
         self.last_draw = self.rng.uniform()
         if cur.size == 1:
             cur.selected = 0
-            cur.p[0] = 1
+            cur.p = np.ones(1, np.float32)
             return
         with np.errstate(invalid="ignore"):  # all logits -inf
             e = expf(cur.logit - (cur.logit[0] if cur.sorted else cur.logit.max()))  # [n]

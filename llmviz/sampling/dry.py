@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from llmviz.errors import SamplerError
-from llmviz.sampling._params import f32, integer, logf, real
+from llmviz.sampling._float32 import f32, logf
+from llmviz.sampling._params import integer, real
 from llmviz.sampling.candidates import TokenDataArray
 from llmviz.sampling.sampler import Sampler, Why
 
@@ -99,6 +100,11 @@ class DRY(Sampler):
         self._repeats: dict[int, int] = {}  # token -> length of the repetition it would prolong
 
     @property
+    def params(self) -> dict[str, Any]:
+        """Parameters by name, without the vocabulary."""
+        return {key: value for key, value in super().params.items() if key != "vocab"}
+
+    @property
     def off(self) -> bool:
         """Whether the multiplier is 0, the base below 1 or nothing is remembered."""
         return bool(
@@ -152,7 +158,9 @@ class DRY(Sampler):
             tokens = np.fromiter(self._repeats.keys(), np.int64)  # [m]
             penalty = np.array([self._penalty(x) for x in self._repeats.values()], np.float32)
             at, which = cur.positions_of(tokens)
-            cur.logit[at] -= penalty[which]
+            logit = cur.logit.copy()  # [n]
+            logit[at] -= penalty[which]
+            cur.logit = logit
         cur.sorted = False
 
     def _unbroken(self, recent: list[int]) -> int:
@@ -171,7 +179,7 @@ class DRY(Sampler):
         base = f32(self.dry_base)
         exponent = length - self.dry_allowed_length
         if base > np.float32(1.000001):  # keep base ** exponent within float32
-            exponent = min(exponent, int(FLOAT_MAX_LOG / logf(float(base))))
+            exponent = min(exponent, int(FLOAT_MAX_LOG / logf(base)))
         return f32(float(f32(self.dry_multiplier)) * math.pow(float(base), exponent))
 
     def reset(self) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from llmviz.errors import SamplerError
-from llmviz.sampling._params import f32, integer, real
+from llmviz.sampling._float32 import f32
+from llmviz.sampling._params import integer, real
 from llmviz.sampling.candidates import TokenDataArray
 from llmviz.sampling.sampler import Sampler, Why
 
@@ -58,11 +59,13 @@ class LogitBias(Sampler):
         inside = (self._token >= 0) & (self._token < cur.size)
         place = np.where(inside, self._token, 0)
         at_home = inside & (cur.id[place] == self._token)
+        logit = cur.logit.copy()  # [n]
         with np.errstate(invalid="ignore", over="ignore"):
-            np.add.at(cur.logit, place[at_home], self._bias[at_home])
+            np.add.at(logit, place[at_home], self._bias[at_home])
             tokens, first = np.unique(self._token[~at_home], return_index=True)
             at, which = cur.positions_of(tokens)
-            cur.logit[at] += self._bias[~at_home][first[which]]
+            logit[at] += self._bias[~at_home][first[which]]
+        cur.logit = logit
 
     def explain(self, before: TokenDataArray, after: TokenDataArray) -> Why:
         """Count the logits changed."""

@@ -1,7 +1,7 @@
 """↔ src/llama-sampler.cpp (mirostat, mirostat-v2).
 
 Steers the surprise of the text towards a target: after each draw `mu`, the most surprise allowed,
-moves by the error. Does not do: anything before it in a chain is the caller's choice; it ends one.
+moves by the error. Both draw a token themselves, so they end a chain in place of dist.
 """
 
 from __future__ import annotations
@@ -10,19 +10,14 @@ import math
 
 import numpy as np
 
-from llmviz.sampling._params import INT32_MAX, f32, integer, real
+from llmviz.sampling._float32 import f32, log2f, logf, powf
+from llmviz.sampling._params import INT32_MAX, integer, real
 from llmviz.sampling._params import seed as check_seed
 from llmviz.sampling.candidates import TokenDataArray
 from llmviz.sampling.rng import LLAMA_DEFAULT_SEED, Rng
 from llmviz.sampling.sampler import Sampler, Why
 
 __all__ = ["Mirostat", "MirostatV2"]
-
-
-def powf(base: float | np.float32, exponent: float | np.float32) -> np.float32:
-    """Power, rounded once from double; IEEE results instead of Python's exceptions."""
-    with np.errstate(all="ignore"):
-        return np.float64(base).__pow__(np.float64(exponent)).astype(np.float32)
 
 
 class _Steered(Sampler):
@@ -47,7 +42,7 @@ class _Steered(Sampler):
             run = np.add.accumulate(p / np.add.accumulate(p)[-1])
             run[-1] = 1.0
             cur.selected = int(np.searchsorted(run, self.last_draw))
-        surprise = -_log2f(cur.p[cur.selected : cur.selected + 1])[0]
+        surprise = -log2f(cur.p[cur.selected])
         self.mu = self.mu - f32(self.eta) * (surprise - f32(self.tau))
 
     def reset(self) -> None:
@@ -117,8 +112,8 @@ class Mirostat(_Steered):
         with np.errstate(all="ignore"):
             n = min(self.m - 1, cur.size - 1)
             rank = np.arange(1, n + 1, dtype=np.float32)  # [n]
-            t = _logf((rank + 1) / rank)
-            b = _logf(cur.p[:n] / cur.p[1 : n + 1])
+            t = logf((rank + 1) / rank)
+            b = logf(cur.p[:n] / cur.p[1 : n + 1])
             zero = np.zeros(1, np.float32)
             slope = (
                 np.add.accumulate(np.concatenate((zero, t * b)))[-1]
@@ -164,17 +159,8 @@ class MirostatV2(_Steered):
     def apply(self, cur: TokenDataArray) -> None:
         """Cut where the surprise passes mu (the best always stays), draw, and move mu."""
         cur.softmax(True, self.name)
-        over = np.flatnonzero(-_log2f(cur.p) > self.mu)
+        over = np.flatnonzero(-log2f(cur.p) > self.mu)
         if over.size:
             cur.keep(slice(max(int(over[0]), 1)))
         cur.softmax(True, self.name)
         self._draw(cur)
-
-
-def _logf(x: np.ndarray) -> np.ndarray:
-    return np.log(x.astype(np.float64)).astype(np.float32)
-
-
-def _log2f(x: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        return np.log2(x.astype(np.float64)).astype(np.float32)

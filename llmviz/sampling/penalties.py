@@ -9,7 +9,8 @@ from collections import Counter, deque
 
 import numpy as np
 
-from llmviz.sampling._params import f32, integer, real
+from llmviz.sampling._float32 import f32
+from llmviz.sampling._params import integer, real
 from llmviz.sampling.candidates import TokenDataArray
 from llmviz.sampling.sampler import Sampler, Why
 
@@ -83,11 +84,13 @@ class Penalties(Sampler):
             counts = np.fromiter(self.token_count.values(), np.float32)  # [m]
             at, which = cur.positions_of(tokens)
             repeat = f32(self.penalty_repeat)
-            logit = cur.logit[at]  # [h]
+            logit = cur.logit.copy()  # [n]
+            seen = logit[at]  # [h]
             with np.errstate(over="ignore", invalid="ignore"):
-                logit = np.where(logit <= 0, logit * repeat, logit / repeat)
-                logit -= counts[which] * f32(self.penalty_freq) + f32(self.penalty_present)
-            cur.logit[at] = logit
+                seen = np.where(seen <= 0, seen * repeat, seen / repeat)
+                seen -= counts[which] * f32(self.penalty_freq) + f32(self.penalty_present)
+            logit[at] = seen
+            cur.logit = logit
         cur.sorted = False
 
     def reset(self) -> None:

@@ -90,7 +90,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def apply(self, cur: TokenDataArray) -> None:
-        """Change the candidates in place."""
+        """Change the candidates: give `cur` new arrays, never write into those it has."""
 
     def accept(self, token: int) -> None:  # noqa: B027 (most samplers remember nothing)
         """Take note of a token that became part of the text."""
@@ -142,9 +142,7 @@ class SamplerStep:
     index : int
         Its place in the chain.
     before, after : TokenDataArray
-        Read-only copies.
-    cut : int32[n_cut]
-        Ids of the candidates that it removed, in the order they had.
+        Read-only, valid for good.
     why : str
         One sentence, with the threshold's number.
     threshold : float or None
@@ -156,10 +154,16 @@ class SamplerStep:
     index: int
     before: TokenDataArray
     after: TokenDataArray
-    cut: NDArray[np.int32]
     why: str
     threshold: float | None = None
     draw: float | None = None
+
+    @property
+    def cut(self) -> NDArray[np.int32]:
+        """Ids of the candidates that it removed, int32[n_cut], in the order they had."""
+        if self.after.size >= self.before.size:
+            return np.empty(0, np.int32)
+        return self.before.id[~np.isin(self.before.id, self.after.id)]
 
 
 class HasLogits(Protocol):
@@ -256,26 +260,25 @@ class Chain(Sampler):
         """Run the samplers one at a time, an event after each.
 
         Yields ``Event("data", "top_k", depth, 15)`` with `value` the candidates after it (a
-        read-only copy) and `about` a `SamplerStep`. Assigning another `TokenDataArray` to the
-        event's value lets the chain go on with that one. `cur` ends as `apply` would leave it,
-        and is returned.
+        read-only snapshot that stays valid) and `about` a `SamplerStep`. Assigning another
+        `TokenDataArray` to the event's value lets the chain go on with a copy of that one. `cur`
+        ends as `apply` would leave it (its arrays read-only) and is returned.
 
         Raises
         ------
         SamplerError
             If something else was assigned to an event's value.
         """
-        before = cur.copy(read_only=True)
+        before = cur.freeze()
         for index, sampler in enumerate(self.samplers):
             sampler.apply(cur)
-            after = cur.copy(read_only=True)
+            after = cur.freeze()
             why = sampler.explain(before, after)
             step = SamplerStep(
                 sampler=sampler,
                 index=index,
                 before=before,
                 after=after,
-                cut=_cut(before, after),
                 why=why.sentence,
                 threshold=why.threshold,
                 draw=sampler.last_draw,
@@ -289,7 +292,7 @@ class Chain(Sampler):
                         f"TokenDataArray, not {type(event.value).__name__}"
                     )
                 cur.assign(event.value)
-                after = cur.copy(read_only=True)
+                after = cur.freeze()
             before = after
         return cur
 
@@ -338,9 +341,3 @@ def _candidates(ctx: HasLogits, idx: int) -> TokenDataArray:
             f"{bad[0]}): look for the first node of the graph that has one"
         )
     return cur
-
-
-def _cut(before: TokenDataArray, after: TokenDataArray) -> NDArray[np.int32]:
-    if after.size >= before.size:
-        return np.empty(0, np.int32)
-    return before.id[~np.isin(before.id, after.id)]

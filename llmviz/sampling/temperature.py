@@ -5,11 +5,10 @@ Samplers that flatten or sharpen the distribution. Neither changes the number of
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from llmviz.sampling._params import f32, logf, real
+from llmviz.sampling._float32 import f32, logf, powf
+from llmviz.sampling._params import real
 from llmviz.sampling.candidates import TokenDataArray
 from llmviz.sampling.sampler import Sampler, Why
 
@@ -22,18 +21,18 @@ def divide_logits(cur: TokenDataArray, t: np.float32) -> None:
         return
     if t <= 0:
         best = int(cur.logit.argmax())
-        kept = cur.logit[best]
-        cur.logit[:] = -np.inf
-        cur.logit[best] = kept
+        logit = np.full(cur.size, -np.inf, np.float32)
+        logit[best] = cur.logit[best]
+        cur.logit = logit
         return
     with np.errstate(over="ignore", invalid="ignore"):
-        cur.logit /= t
+        cur.logit = cur.logit / t
 
 
 def entropy_of(p: np.ndarray) -> np.float32:
     """Return the entropy in nats of p (float32[n]), summed left to right; 0 ln 0 counts 0."""
     p = p[p > 0]
-    terms = p * np.log(p.astype(np.float64)).astype(np.float32)  # [n]
+    terms = p * logf(p)  # [n]
     return np.subtract.accumulate(np.concatenate((np.zeros(1, np.float32), terms)))[-1]
 
 
@@ -57,7 +56,7 @@ class Temp(Sampler):
         return bool(f32(self.t) == 1)
 
     def apply(self, cur: TokenDataArray) -> None:
-        """Divide in place."""
+        """Divide."""
         if not self.off:
             divide_logits(cur, f32(self.t))
 
@@ -112,13 +111,9 @@ class TempExt(Sampler):
         low, high = max(np.float32(0), t - delta), t + delta
         most = -logf(float(np.float32(1) / np.float32(cur.size)))  # entropy if all were equal
         cur.softmax(True, self.name)
-        share = float(entropy_of(cur.p) / most)
-        try:
-            power = f32(math.pow(share, f32(self.exponent)))
-        except (ValueError, OverflowError, ZeroDivisionError):
-            power = np.float32(np.inf)  # 0 to a negative power, as powf has it
+        share = entropy_of(cur.p) / most
         with np.errstate(invalid="ignore", over="ignore"):
-            temp = low + (high - low) * power
+            temp = low + (high - low) * powf(share, f32(self.exponent))
         self.last_temp = float(temp)
         divide_logits(cur, temp)
         with np.errstate(invalid="ignore"):

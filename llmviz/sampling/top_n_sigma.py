@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmviz.sampling._params import f32, real
+from llmviz.sampling._float32 import f32
+from llmviz.sampling._params import real
 from llmviz.sampling.candidates import TokenDataArray
 from llmviz.sampling.sampler import Sampler, Why
 
@@ -37,9 +38,10 @@ class TopNSigma(Sampler):
         return bool(f32(self.n) <= 0)
 
     def apply(self, cur: TokenDataArray) -> None:
-        """Mask in place."""
+        """Mask."""
         if not self.off and cur.size > 1:
-            cur.logit[cur.logit < self._least(cur.logit)] = -np.inf
+            masked = cur.logit < self._least(cur.logit)  # [n]
+            cur.logit = np.where(masked, np.float32(-np.inf), cur.logit)
 
     def _least(self, logit: np.ndarray) -> np.float32:
         """Return the smallest logit that stays, for logits float32[n]."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmviz.sampling._params import f32, integer, logf, real
+from llmviz.sampling._float32 import f32, logf
+from llmviz.sampling._params import integer, real
 from llmviz.sampling._params import min_keep as check_min_keep
 from llmviz.sampling.candidates import TokenDataArray, largest, softmax
 from llmviz.sampling.sampler import Sampler, Why
@@ -152,7 +153,7 @@ class MinP(Sampler):
         """Drop the candidates below the threshold."""
         if self.off or cur.size == 0:
             return
-        log_p = logf(float(f32(self.p)))
+        log_p = logf(f32(self.p))
         if not cur.sorted:
             least = max(-FLT_MAX, cur.logit.max()) + log_p
             fits = np.flatnonzero(cur.logit >= least)
@@ -168,9 +169,11 @@ class MinP(Sampler):
 
     def explain(self, before: TokenDataArray, after: TokenDataArray) -> Why:
         """Name the threshold as a probability and as a logit."""
-        if self.off or before.size == 0:
+        if self.off:
             return Why(f"p = {self.p:g} switches min-p off: all {before.size} candidates stay")
-        least = float(before.logit.max() + logf(float(f32(self.p))))
+        if before.size == 0:
+            return Why("no candidates to cut")
+        least = float(before.logit.max() + logf(f32(self.p)))
         floor = self.p * float(softmax(before.logit).max())
         more = f" (min_keep = {self.min_keep})" if after.size == self.min_keep > 1 else ""
         return Why(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmviz.sampling._params import f32, real
+from llmviz.sampling._float32 import f32, logf
 from llmviz.sampling._params import min_keep as check_min_keep
+from llmviz.sampling._params import real
 from llmviz.sampling.candidates import TokenDataArray
 from llmviz.sampling.sampler import Sampler, Why
 
@@ -45,8 +46,8 @@ class Typical(Sampler):
         if self.off:
             return
         cur.softmax(True, self.name)
-        with np.errstate(divide="ignore", invalid="ignore"):  # p = 0: NaN, as in llama.cpp
-            log_p = np.log(cur.p.astype(np.float64)).astype(np.float32)  # [n]
+        log_p = logf(cur.p)  # [n]
+        with np.errstate(invalid="ignore"):  # p = 0: NaN, as in llama.cpp
             entropy = np.add.accumulate(-cur.p * log_p)[-1]
             distance = np.abs(-log_p - entropy)  # [n]
         order = np.argsort(distance, kind="stable")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmviz.sampling._params import f32, real
+from llmviz.sampling._float32 import f32
 from llmviz.sampling._params import min_keep as check_min_keep
+from llmviz.sampling._params import real
 from llmviz.sampling._params import seed as check_seed
 from llmviz.sampling.candidates import TokenDataArray
 from llmviz.sampling.rng import LLAMA_DEFAULT_SEED, Rng
