@@ -1,0 +1,110 @@
+"""Cutting special tokens out of a text before anything else happens to it.
+↔ src/llama-vocab.cpp (tokenizer_st_partition, cache_special_tokens)
+
+The longest special text is looked for first, in the whole prompt; then the next, in what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from llmviz.vocab.attributes import TokenAttr
+
+__all__ = ["Fragment", "partition", "special_cache"]
+
+_SPACES = b" \t\n\v\f\r"
+_CUT_OUT = TokenAttr.CONTROL | TokenAttr.USER_DEFINED | TokenAttr.UNKNOWN
+_ONLY_IF_PARSED = TokenAttr.CONTROL | TokenAttr.UNKNOWN
+
+
+class Fragment(NamedTuple):
+    """A stretch of the prompt.
+
+    Attributes
+    ----------
+    kind : str
+        ``"text"`` (still to be tokenized) or ``"token"`` (a special token).
+    text : str
+        What is written there; bytes that are no UTF-8 as U+FFFD.
+    id : int
+        The special token's id, -1 for text.
+    offset, length : int
+        The bytes of the prompt that it covers.
+    """
+
+    kind: str
+    text: str
+    id: int
+    offset: int
+    length: int
+
+
+Piece = tuple[int, int, int]  # id or -1, offset, length
+
+
+def special_cache(texts: Sequence[bytes], attrs: np.ndarray) -> list[int]:
+    """Ids that are cut out of a text, longest text first, then by id."""
+    ids = np.flatnonzero(attrs & _CUT_OUT).tolist()
+    return sorted(ids, key=lambda token: -len(texts[token]))
+
+
+def partition(
+    raw: bytes,
+    parse_special: bool,
+    cache: Iterable[int],
+    texts: Sequence[bytes],
+    attrs: Sequence[int] | np.ndarray,
+) -> list[Piece]:
+    """Where special tokens and text lie.
+
+    Parameters
+    ----------
+    raw : bytes
+        The prompt.
+    parse_special : bool
+        Whether the texts of control and unknown tokens are taken for these tokens. User-defined tokens
+        always are.
+    cache : iterable of int
+        What `special_cache` gave.
+    texts, attrs : sequences
+        Text and attributes of each token.
+
+    Returns
+    -------
+    list of (id, offset, length)
+        Id -1 is text. White space next to a token that strips it belongs to no piece.
+    """
+    pieces: list[Piece] = [(-1, 0, len(raw))] if raw else []
+    for token in cache:
+        text = texts[token]
+        if text not in raw or (not parse_special and attrs[token] & _ONLY_IF_PARSED):
+            continue
+        pieces = [
+            part
+            for piece in pieces
+            for part in (_cut(raw, piece, token, text, int(attrs[token])) if piece[0] < 0 else [piece])
+        ]
+    return pieces
+
+
+def _cut(raw: bytes, piece: Piece, token: int, text: bytes, attr: int) -> list[Piece]:
+    """A text piece with every occurrence of one special text cut out."""
+    _, start, length = piece
+    end = start + length
+    parts: list[Piece] = []
+    while (at := raw.find(text, start, end)) >= 0:
+        stop = at
+        if attr & TokenAttr.LSTRIP:
+            stop = start + len(raw[start:at].rstrip(_SPACES))
+        if stop > start:
+            parts.append((-1, start, stop - start))
+        parts.append((token, at, len(text)))
+        start = at + len(text)
+        if attr & TokenAttr.RSTRIP:
+            start = end - len(raw[start:end].lstrip(_SPACES))
+    if start < end:
+        parts.append((-1, start, end - start))
+    return parts
