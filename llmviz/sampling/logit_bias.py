@@ -70,4 +70,6 @@ class LogitBias(Sampler):
     def explain(self, before: TokenDataArray, after: TokenDataArray) -> Why:
         """Count the logits changed."""
         changed = int(np.count_nonzero(before.logit != after.logit))
-        return Why(f"{len(self.logit_bias)} biases: changed {changed} of {before.size} logits")
+        return Why(
+            f"changed {changed} of {before.size} logits (biases given: {len(self.logit_bias)})"
+        )
