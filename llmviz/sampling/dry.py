@@ -205,7 +205,7 @@ class DRY(Sampler):
         token, length = max(self._repeats.items(), key=lambda item: item[1])
         penalty = float(self._penalty(length))
         return Why(
-            f"lowered what would continue a repetition (tokens: {len(self._repeats)}); the longest is "
+            f"lowered what would continue a repetition ({len(self._repeats)} ids); the longest is "
             f"{length} tokens before token {token}: {self.dry_multiplier:g} * {self.dry_base:g}^"
             f"{length - self.dry_allowed_length} = {penalty:.4g}",
             penalty,
