@@ -6,6 +6,7 @@ A read refuses what is not there; every refusal carries the byte offset and the 
 from __future__ import annotations
 
 import struct
+from codecs import utf_8_decode
 from typing import Any, NoReturn
 
 from llmviz.errors import GGUFError
@@ -17,6 +18,7 @@ from llmviz.gguf.source import Source
 __all__ = ["I32", "I64", "U32", "U64", "Cursor", "show"]
 
 STEP = 2
+_LOOK = 1 << 16
 
 U32 = struct.Struct("<I")
 I32 = struct.Struct("<i")
@@ -60,8 +62,8 @@ class Cursor:
         self.pos = pos + n
         return value
 
-    def string(self, what: str, name: str) -> bytes:
-        """Read a length and that many bytes."""
+    def length(self, what: str, name: str) -> int:
+        """Read the length of a string that has to fit in what remains of the file."""
         at = self.pos
         n = self.number(U64, f"the length of {what}", name)
         if n > c.MAX_STRING_LENGTH:
@@ -72,17 +74,32 @@ class Cursor:
                 at,
                 name,
             )
+        return n
+
+    def take(self, n: int) -> bytes:
+        """Read so many bytes, which have to be there."""
         raw = self.source.read(self.pos, n)
         self.pos += n
         return raw
 
-    def text(self, what: str, name: str) -> str:
+    def string(self, what: str, name: str) -> bytes:
+        """Read a length and that many bytes."""
+        return self.take(self.length(what, name))
+
+    def text(self, what: str, name: str, *, max_length: int = c.MAX_STRING_LENGTH) -> str:
         """Read a string that names something, so it has to be UTF-8."""
         at = self.pos
-        raw = self.string(what, name)
+        n = self.length(what, name)
+        if n > max_length:
+            self.fail(f"{what} is too long: {n} bytes, at most {max_length}", at, name)
         try:
-            return raw.decode()
+            if (
+                n > _LOOK
+            ):  # a damaged length reaches into the weights: notice before they are copied
+                utf_8_decode(self.source.read(self.pos, _LOOK), "strict", False)
+            return self.take(n).decode()
         except UnicodeDecodeError as error:
+            raw = error.object
             self.fail(
                 f"{what} is not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start}; "
                 "the file is damaged or was written by a faulty converter",

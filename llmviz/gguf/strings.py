@@ -50,29 +50,38 @@ def walk_strings(source: Source, start: int, n: int) -> tuple[np.ndarray, int]:
     m : int
         How many lie wholly within the file; ``m < n`` means that string ``m`` does not fit.
     """
-    size = source.size
+    size, unpack = source.size, _LENGTH.unpack_from
+    buffer = source.head(start + 8)
+    have = len(buffer)
     chunks = [np.array([start], np.int64)]
-    pos, found = start, 0
+    pos, found, patience = start, 0, _PATIENCE
     while found < n:
         # plain form of the walk: read a length, skip so many bytes
-        scalar: list[int] = []
-        for _ in range(min(_PATIENCE, n - found)):
-            if pos + 8 > size:
-                break
-            (length,) = _LENGTH.unpack_from(source.head(pos + 8), pos)
+        ends: list[int] = []
+        for _ in range(min(patience, n - found)):
+            if pos + 8 > have:
+                if pos + 8 > size:
+                    break
+                buffer = source.head(pos + 8)
+                have = len(buffer)
+            (length,) = unpack(buffer, pos)
             if length > size - pos - 8:
                 break
             pos += 8 + length
-            scalar.append(pos)
-        found += len(scalar)
-        chunks.append(np.array(scalar, np.int64))
-        if len(scalar) < _PATIENCE:
+            ends.append(pos)
+        chunks.append(np.array(ends, np.int64))
+        found += len(ends)
+        if found < n and len(ends) < patience:
             break
         # then as many short ones as come in a row, a window at a time
+        gained = 0
         while found < n and (run := _short_run(source, pos, n - found)).size:
             chunks.append(run)
+            gained += run.size
             found += run.size
             pos = int(run[-1])
+        # where that does not pay (long or empty strings), try it less often
+        patience = _PATIENCE if gained > _PATIENCE else min(2 * patience, _WINDOW)
     return np.concatenate(chunks), found
 
 

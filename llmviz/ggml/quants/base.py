@@ -1,7 +1,7 @@
 """What a tensor type offers: a block layout and a way back to float32. ↔ ggml/src/ggml-quants.c
 
 A quantized tensor is a row of blocks. A block holds a few dozen small integers and one or two
-scales that turn them back into numbers. A subclass of `QuantType` registers itself by being defined.
+scales that turn them back into numbers. A subclass of `QuantType` registers itself.
 Does not quantize, and does not multiply: that is the backends' part.
 """
 
