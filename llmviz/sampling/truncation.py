@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmviz.sampling._float32 import f32, logf
+from llmviz.sampling._float32 import FLT_MAX, f32, logf
 from llmviz.sampling._params import integer, real
 from llmviz.sampling._params import min_keep as check_min_keep
 from llmviz.sampling.candidates import TokenDataArray, largest, softmax
@@ -19,7 +19,6 @@ __all__ = ["MinP", "TopK", "TopP"]
 TOP_P_FIRST_LOOK = 256
 """top-p sorts this many of a long list first: they nearly always hold the probability."""
 TOP_P_SHORT = 1024
-FLT_MAX = np.finfo(np.float32).max
 
 
 class TopK(Sampler):
@@ -155,7 +154,7 @@ class MinP(Sampler):
             return
         log_p = logf(f32(self.p))
         if not cur.sorted:
-            least = max(-FLT_MAX, cur.logit.max()) + log_p
+            least = max(f32(-FLT_MAX), cur.logit.max()) + log_p
             fits = np.flatnonzero(cur.logit >= least)
             if fits.size and fits.size >= self.min_keep:
                 cur.keep(fits)
