@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from llmviz.batch import LLAMA_MAX_SEQ, Batch, BatchAllocr, Ubatch
+from llmviz.batch import Batch, BatchAllocr, Ubatch
 from llmviz.context_params import ContextParams, resolve
 from llmviz.errors import BatchError, DecodeError, LlmvizError
 from llmviz.events import Event, Steps, drain
@@ -238,12 +238,11 @@ class Context:
         )
 
     def _init_balloc(self, batch: Batch, depth: int) -> Steps[None]:
-        n_seq_max = LLAMA_MAX_SEQ if self.cparams.kv_unified else self.n_seq_max
         yield Event("enter", "balloc_init", depth, 10, batch)
         yield from self._balloc.init_steps(
             batch,
             n_vocab=self.model.vocab.n_tokens,
-            n_seq_max=n_seq_max,
+            n_seq_max=self.n_seq_max,
             memory=self.memory,
             output_all=self.cparams.embeddings,
             depth=depth + 1,
