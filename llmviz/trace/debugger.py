@@ -93,6 +93,8 @@ class Debugger:
         self._busy = False
         self._listeners: list[Callable[[], None]] = []
         self._next_id = 1
+        self._layer = 0
+        self.panel: Any = None  # what a notebook shows for this debugger, once it was shown
         if _is_context(self.subject) and context_params:
             raise DebuggerError(
                 f"{', '.join(context_params)}: a context already has its parameters; give the "
@@ -112,8 +114,7 @@ class Debugger:
         self.stopped_by = "start"
         self.hit: Breakpoint | None = None
         self.seconds: dict[int, float] = {}
-        layer = self.recorder.layer if hasattr(self, "recorder") else 0
-        self.recorder = Recorder(budget=self._budget, layer=layer)
+        self.recorder = Recorder(budget=self._budget, layer=self._layer)
         self._n = 0
         self._stack: list[OpenScope] = []
         self._goal: Goal | None = None
@@ -133,9 +134,8 @@ class Debugger:
         from llmviz.generate import generate_steps
 
         if isinstance(subject, (str, os.PathLike)):
-            from llmviz.model.loader import load_steps
-
             from llmviz.hub import resolve
+            from llmviz.model.loader import load_steps
 
             path = os.fspath(subject)
             subject = yield from load_steps(path if os.path.exists(path) else str(resolve(path)))
@@ -177,7 +177,7 @@ class Debugger:
         return self._do("over")
 
     def step_out(self) -> Here | None:
-        """Go to the end of the scope that the run is in."""
+        """Go to the end of the open scope; outside of all scopes, to the next step."""
         return self._do("out")
 
     def next_token(self) -> Here | None:
@@ -211,7 +211,9 @@ class Debugger:
             elif action == "over":
                 self._goal = lambda e: e.depth <= depth
             elif action == "out":
-                self._goal = lambda e: e.depth < depth
+                # Where no scope is open, what can be left is the step.
+                step = self.here.step if self.here is not None else 0
+                self._goal = lambda e: e.depth < depth or (depth == 0 and e.step != step)
             elif action == "next-token":
                 self._goal = lambda e: e.kind == "data" and e.name == "token"
             elif action == "run":
@@ -328,17 +330,23 @@ class Debugger:
     def restart(self) -> None:
         """Begin again at the first event, with an empty memory. Breakpoints stay."""
         with self._not_busy():
-            if isinstance(self.subject, Iterator):
+            if not self.can_restart:
                 raise DebuggerError(
                     "a generator of events runs once: make a new Debugger to begin again"
                 )
             self._source.close()
+            self._layer = self.recorder.layer
             if _is_context(self.subject):
                 self.subject.memory.clear()
             if self.chain is not None:
                 self.chain.reset()
             self._begin_run()
         self._tell()
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether `restart` is possible: a bare generator of events runs only once."""
+        return not isinstance(self.subject, Iterator)
 
     def close(self) -> None:
         """End the run and let go of what it held."""
@@ -460,7 +468,7 @@ class Debugger:
     @property
     def text(self) -> str:
         """The text generated so far."""
-        return "".join(t.text for t in self.tokens if not t.given)
+        return "".join(t.text for t in self.tokens if not t.given) + self.recorder.rest
 
     # -- who follows ---------------------------------------------------------------------------
 

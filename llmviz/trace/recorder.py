@@ -149,6 +149,8 @@ class Recorder:
     top: tuple[Alternative, ...] = ()
     cells: CellsRecord | None = None
     attention: dict[int, deque[AttentionBlock]] = field(default_factory=dict)
+    stop: str = ""
+    rest: str = ""
     dropped: int = 0
     used: int = 0
     only_layer: bool = False
@@ -156,12 +158,14 @@ class Recorder:
     def __post_init__(self) -> None:
         self._q_pos: np.ndarray | None = None
         self._candidates: Any = None
-        self._handlers: dict[str, Callable[[Event, int], None]] = {
-            "tokens": self._see_tokens,
-            "inp_pos": self._see_positions,
-            "kv_cells": self._see_cells,
-            "logits": self._see_logits,
-            "token": self._see_token,
+        # By step and name: the vocabulary has "tokens" too (step 5).
+        self._handlers: dict[tuple[int, str], Callable[[Event, int], None]] = {
+            (9, "tokens"): self._see_tokens,
+            (13, "inp_pos"): self._see_positions,
+            (13, "kv_cells"): self._see_cells,
+            (14, "logits"): self._see_logits,
+            (16, "token"): self._see_token,
+            (16, "stop"): self._see_stop,
         }
 
     def wants(self, name: str) -> bool:
@@ -180,7 +184,7 @@ class Recorder:
             return
         if event.step == 15:
             self._candidates = event.value
-        handler = self._handlers.get(event.name)
+        handler = self._handlers.get((event.step, event.name))
         if handler is not None:
             handler(event, n)
 
@@ -297,6 +301,11 @@ class Recorder:
             TokenRecord(token, piece, text, len(self.tokens), n, False, logit, p_raw, p, rank, top)
         )
 
+    def _see_stop(self, event: Event, n: int) -> None:
+        self.stop = str(event.value)
+        about = event.about if isinstance(event.about, dict) else {}
+        self.rest = str(about.get("text", ""))
+
     # -- reading it back -----------------------------------------------------------------------
 
     def layers(self) -> list[int]:
@@ -307,6 +316,13 @@ class Recorder:
         """Heads of the attention held for a layer, 0 where there is none."""
         blocks = self.attention.get(layer)
         return blocks[-1].p.shape[0] if blocks else 0
+
+    def last_query(self, layer: int) -> int:
+        """The largest position with a row of attention in a layer, -1 where there is none."""
+        blocks = self.attention.get(layer)
+        return (
+            max((int(b.q_pos.max()) for b in blocks if b.q_pos.size), default=-1) if blocks else -1
+        )
 
     def attention_matrix(
         self, layer: int, head: int, positions: Sequence[int]

@@ -89,10 +89,22 @@ def test_statistics_count_what_is_not_a_number():
 
 def test_slices_of_any_rank():
     x = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
-    part, used = as_matrix(x, (1, 99))
-    assert used == (1, 2) and np.array_equal(part, x[1, 2]) and np.shares_memory(part, x)
-    assert as_matrix(np.float32(3).reshape(()))[0].shape == (1, 1)
-    assert as_matrix(np.arange(6))[0].shape == (1, 6)
+    part = as_matrix(x, (1, 99))
+    assert part.index == (1, 2) and np.array_equal(part.matrix, x[1, 2])
+    assert np.shares_memory(part.matrix, x) and x[part.place(3, 4)] == part.matrix[3, 4]
+    assert as_matrix(np.float32(3).reshape(())).matrix.shape == (1, 1)
+    assert as_matrix(np.arange(6)).matrix.shape == (1, 6)
+    assert as_matrix(np.arange(6)).place(0, 5) == (5,)
+
+
+def test_axes_of_length_one_are_not_rows():
+    x = np.arange(9 * 256).reshape(9, 1, 256)
+    part = as_matrix(x)
+    assert part.matrix.shape == (9, 256) and part.lead == () and part.place(8, 3) == (8, 0, 3)
+    y = np.arange(2 * 3 * 4).reshape(2, 1, 3, 1, 4)
+    part = as_matrix(y, (1,))
+    assert part.matrix.shape == (3, 4) and part.lead == (0,) and y[part.place(2, 3)] == 23
+    assert as_matrix(np.arange(5).reshape(1, 1, 5)).matrix.shape == (1, 5)
 
 
 def test_probabilities_of_odd_logits():

@@ -1,0 +1,97 @@
+"""One call per view: ``llmviz.show.attention(dbg)``. Needs the ``lab`` extra.
+
+Importing this module needs no widgets; asking for a view does, and says what to install where they
+are missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from llmviz.errors import LlmvizError
+from llmviz.trace import Debugger
+
+if TYPE_CHECKING:
+    from llmviz import widgets
+
+__all__ = ["attention", "kv_cache", "logits", "map", "panel", "tensor", "tokens"]
+
+
+def _widgets() -> Any:
+    try:
+        from llmviz import widgets
+    except ImportError as error:
+        raise LlmvizError(
+            f"the views need anywidget and ipywidgets ({error}): "
+            "install them with  pip install 'llmviz-debugger[lab]'"
+        ) from error
+    return widgets
+
+
+def panel(dbg: Debugger, **traits: Any) -> widgets.DebuggerPanel:
+    """The debugger's panel. The same debugger gives the same panel, so two cells stay in step."""
+    shown = getattr(dbg, "panel", None)
+    if shown is None or shown.closed:
+        shown = _widgets().DebuggerPanel(dbg, **traits)
+        dbg.panel = shown
+    else:
+        for name, value in traits.items():
+            setattr(shown, name, value)
+    return shown
+
+
+def attention(dbg: Debugger, **traits: Any) -> widgets.AttentionView:
+    """Attention of one layer and head over the tokens."""
+    return _widgets().AttentionView(dbg, **traits)
+
+
+def kv_cache(dbg: Debugger, **traits: Any) -> widgets.KVCacheView:
+    """The cells of the KV cache, filling."""
+    return _widgets().KVCacheView(dbg, **traits)
+
+
+def logits(dbg: Debugger, **traits: Any) -> widgets.LogitsView:
+    """The likeliest next tokens, with raw and final probability."""
+    return _widgets().LogitsView(dbg, **traits)
+
+
+def map(dbg: Debugger, **traits: Any) -> widgets.MapView:
+    """The sixteen steps, and where the run stands among them."""
+    return _widgets().MapView(dbg, **traits)
+
+
+def tensor(dbg: Debugger, **traits: Any) -> widgets.TensorView:
+    """The current event's value."""
+    return _widgets().TensorView(dbg, **traits)
+
+
+def tokens(dbg: Debugger, **traits: Any) -> widgets.TokensView:
+    """The text so far, shaded by probability."""
+    return _widgets().TokensView(dbg, **traits)
+
+
+class _Shown:
+    """What a notebook shows for a debugger where the widgets are missing: text and a table."""
+
+    def __init__(self, dbg: Debugger, why: str) -> None:
+        self.dbg, self.why = dbg, why
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        from llmviz.trace import fallback
+
+        note = f"\n({self.why})"
+        return {
+            "text/plain": fallback.text("Debugger", self.dbg) + note,
+            "text/html": fallback.html("Debugger", self.dbg),
+        }
+
+
+def shown(dbg: Debugger) -> Any:
+    """What a notebook shows for a debugger: its panel, or a static table without the widgets."""
+    try:
+        return panel(dbg)
+    except LlmvizError as error:
+        return _Shown(dbg, str(error))
+
+
+Debugger.display_with = shown

@@ -1,0 +1,25 @@
+"""The views of a notebook: one Python file and one ES module each, and the panel that docks them.
+
+Needs the ``lab`` extra (anywidget). Everything shown comes from a `Debugger` or its recorder; nothing
+here computes a model's number.
+"""
+
+from __future__ import annotations
+
+from llmviz.widgets.attention import AttentionView
+from llmviz.widgets.kv_cache import KVCacheView
+from llmviz.widgets.logits import LogitsView
+from llmviz.widgets.map import MapView
+from llmviz.widgets.panel import DebuggerPanel
+from llmviz.widgets.tensor import TensorView
+from llmviz.widgets.tokens import TokensView
+
+__all__ = [
+    "AttentionView",
+    "DebuggerPanel",
+    "KVCacheView",
+    "LogitsView",
+    "MapView",
+    "TensorView",
+    "TokensView",
+]

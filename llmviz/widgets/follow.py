@@ -1,0 +1,148 @@
+"""Views that follow a debugger: subscribing, drawing, and answering the page.
+
+A view is drawn from the debugger's current event and its recorder only. The page asks for what it
+needs with small messages; each is answered by one bounded piece of work.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import traitlets as t
+
+from llmviz.errors import LlmvizError
+from llmviz.trace import Debugger, fallback
+from llmviz.widgets.base import View
+
+__all__ = ["DebuggerView", "answers"]
+
+
+def answers(question: str) -> Callable[[Callable], Callable]:
+    """Mark a method as what answers one kind of message from the page."""
+
+    def mark(method: Callable) -> Callable:
+        method.answers = question  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class DebuggerView(View):
+    """Base of the views that follow a `Debugger`.
+
+    Subclasses extend `draw`, which sets traits, and mark methods with `answers`. They can be combined
+    by inheritance: that is how the panel docks them.
+
+    Parameters
+    ----------
+    dbg : Debugger
+    **kwargs
+        Traits of the view.
+    """
+
+    _end: Callable[[], None] = staticmethod(
+        lambda: None
+    )  # ends the subscription, once there is one
+
+    here = t.Int(-1, help="Number of the event that is shown, -1 before the first.").tag(sync=True)
+    running = t.Bool(False).tag(sync=True)
+    error = t.Dict(help="title, text and hint of what went wrong; empty when nothing did.").tag(
+        sync=True
+    )
+
+    def __init__(self, dbg: Debugger, **kwargs: Any) -> None:
+        self.dbg = dbg
+        super().__init__(**kwargs)
+        self._answers = {
+            getattr(method, "answers"): name  # noqa: B009 (set by the decorator)
+            for name in dir(type(self))
+            if hasattr(method := getattr(type(self), name, None), "answers")
+        }
+        self.on_msg(self._on_message)
+        self._end = dbg.on_change(_weakly(self))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Bring all traits in line with the debugger; the page draws once."""
+        if self.closed:
+            return
+        with self.hold_sync():
+            self.here = self.dbg.n
+            self.running = self.dbg.running
+            self._draw_error()
+            self.draw()
+            self.rev += 1
+
+    def draw(self) -> None:
+        """Set the view's traits from the debugger. Subclasses call ``super().draw()`` first."""
+
+    def _draw_error(self) -> None:
+        error = self.dbg.error
+        if error is not None:
+            self.error = explain(error, self.dbg)
+        elif self.error.get("source") != "view":
+            self.error = {}
+
+    def show_error(self, error: Exception) -> None:
+        """Show what went wrong in the view itself, where it can be read."""
+        self.error = {**explain(error, self.dbg), "source": "view"}
+        self.rev += 1
+
+    def _on_message(self, _: Any, message: Any, buffers: Any) -> None:
+        ask = message.get("ask") if isinstance(message, dict) else None
+        name = self._answers.get(ask)
+        if name is None:
+            return
+        reply: dict[str, Any] = {"reply": message.get("id")}
+        try:
+            if self.error.get("source") == "view":
+                self.error = {}
+            reply["value"] = getattr(self, name)(message)
+        except Exception as error:
+            # A click's error has no cell to appear in: it belongs on the view, whatever it is.
+            self.show_error(error)
+            reply["error"] = str(error)
+        reply["running"] = self.dbg.running
+        self.send(reply)
+
+    def close(self) -> None:
+        """Stop following and let go of the page's side."""
+        if not self.closed:
+            self._end()
+        super().close()
+
+    def fallback_text(self) -> str:
+        """What the view shows, in plain lines."""
+        return fallback.text(type(self).__name__, self.dbg)
+
+    def fallback_html(self) -> str:
+        """What the view shows, as a static table."""
+        return fallback.html(type(self).__name__, self.dbg)
+
+
+def _weakly(view: DebuggerView) -> Callable[[], None]:
+    """A listener that does not keep its view alive."""
+    ref = weakref.ref(view)
+
+    def listen() -> None:
+        alive = ref()
+        if alive is not None:
+            alive.refresh()
+
+    return listen
+
+
+def explain(error: Exception, dbg: Debugger) -> dict[str, str]:
+    """An error as the page shows it: what happened, the engine's words, what to do."""
+    if error is dbg.error and dbg.finished:
+        title = "The run stopped with an error"
+        hint = "What it computed is still here. Mend the cause, then press Restart."
+    else:
+        title = "That did not work"
+        hint = "Nothing was lost; the run stands where it was."
+    text = str(error) or type(error).__name__
+    if not isinstance(error, LlmvizError):
+        text = f"{type(error).__name__}: {text}"
+    return {"title": title, "text": text[:2000], "hint": hint}

@@ -1,0 +1,37 @@
+// The likeliest next tokens: raw probability and what the sampler chain left of it.
+import { h, fill, alone, card, piece, percent, format, value } from "./kit.js";
+
+export function logitsZone(host) {
+  const { model } = host;
+  const { node, body, head, remark } = card("Next token", { class: "lv-card lv-logits" });
+  const title = head.querySelector("h3");
+  const table = h("table", {});
+  const note = h("p", { class: "lv-remark" });
+  const empty = h("p", { class: "lv-empty" }, "Appears with the logits (step 14).");
+  body.append(table, note, empty);
+  const draw = () => {
+    const top = model.get("top") || [], about = model.get("top_about") || {};
+    const has = top.length > 0;
+    empty.hidden = has;
+    table.hidden = note.hidden = !has;
+    if (!has) { title.textContent = "Next token"; remark.textContent = ""; return; }
+    title.textContent = about.sampled ? `Token ${about.pos}` : "Next token";
+    remark.textContent = about.n_vocab ? `top ${top.length} of ${about.n_vocab.toLocaleString("en-US")}` : `top ${top.length} it was chosen from`;
+    const final = top.some((a) => a.p !== null);
+    const most = Math.max(...top.map((a) => Math.max(a.p_raw, a.p || 0)), 1e-9);
+    const bar = (p, kind) => h("span", { class: `lv-bar-line lv-${kind}`, style: `width:${((100 * (p || 0)) / most).toFixed(2)}%` });
+    fill(table,
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "piece"), h("th", { scope: "col", "aria-hidden": "true" }), h("th", { scope: "col" }, "raw p"), final ? h("th", { scope: "col" }, "final p") : null, h("th", { scope: "col" }, "logit"))),
+      h("tbody", {}, top.map((a) => h("tr", { "data-token-id": a.id, class: (a.chosen ? "lv-chosen" : "") + (a.cut ? " lv-cut" : ""), title: a.cut ? "cut by the sampler chain" : a.chosen ? "chosen" : undefined },
+        h("td", {}, piece(a.text)),
+        h("td", { class: "lv-bars", "aria-hidden": "true" }, bar(a.p_raw, "raw"), a.p === null ? null : bar(a.p, "final")),
+        h("td", {}, value(percent(a.p_raw), a.p_raw, `p_raw[${a.id}]`)),
+        final ? h("td", {}, a.p === null ? h("span", { class: "lv-remark" }, a.cut ? "cut" : "–") : value(percent(a.p), a.p, `p[${a.id}]`)) : null,
+        h("td", {}, value(format(a.logit), a.logit, `logits[${a.id}]`))))));
+    fill(note, final ? "raw p: softmax of all logits; final p: after the sampler chain" : "raw p: softmax of all logits, before any sampler");
+    if (about.entropy !== null && about.entropy !== undefined) note.append(". Entropy ", value(format(about.entropy), about.entropy, "entropy"), " nats");
+  };
+  return { node, draw };
+}
+
+export default alone("logits", "The likeliest next tokens", logitsZone);

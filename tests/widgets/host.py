@@ -1,0 +1,160 @@
+"""A page without Jupyter around a live view: the ES module in Chromium, its Python side in the test.
+
+The page holds the plain widget model (get, set, save_changes, send, on, off). What it sends goes
+through playwright to the view in this process, and what changed there goes back, as a kernel would do.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+HOST = r"""
+const decode = (x) => x && x.__b64__ !== undefined
+  ? new DataView(Uint8Array.from(atob(x.__b64__), (c) => c.charCodeAt(0)).buffer) : x;
+const state = {}, listeners = {}, changed = new Set();
+const fire = (event, ...a) => (listeners[event] || []).slice().forEach((f) => f(...a));
+function take(news) {
+  for (const k in news) state[k] = decode(news[k]);
+  for (const k in news) fire("change:" + k);
+}
+window.arrive = ({ state, messages }) => { take(state); messages.forEach((m) => fire("msg:custom", m, [])); };
+const tell = async (what) => { if (!window.kernelGone) window.arrive(await window.toPython(what)); };
+window.model = {
+  get: (k) => state[k],
+  set(k, v) { state[k] = v; changed.add(k); fire("change:" + k); },
+  save_changes() { const set = {}; for (const k of changed) set[k] = state[k]; changed.clear(); tell({ set }); },
+  send: (message) => { tell({ message }); },
+  on: (e, f) => { (listeners[e] = listeners[e] || []).push(f); },
+  off: (e, f) => { listeners[e] = (listeners[e] || []).filter((g) => g !== f); },
+};
+window.listenerCount = () => Object.values(listeners).reduce((n, l) => n + l.length, 0);
+export async function mount(esm, css, first) {
+  for (const k in first) state[k] = decode(first[k]);
+  const style = document.createElement("style");
+  style.textContent = css;
+  document.head.append(style);
+  const url = URL.createObjectURL(new Blob([esm], { type: "text/javascript" }));
+  const view = (await import(url)).default;
+  const again = () => view.render({ model: window.model, el: document.getElementById("w") });
+  window.unmount = await again();
+  window.mountAgain = async () => { window.unmount = await again(); };
+}
+"""
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, (bytes, memoryview)):
+        return {"__b64__": base64.b64encode(value).decode()}
+    return value
+
+
+def synced(view: Any) -> dict[str, Any]:
+    """The view's own synchronized traits, as the page gets them."""
+    skip = ("layout", "tabbable", "tooltip")
+    return {
+        k: _encode(getattr(view, k)) for k in view.keys if not k.startswith("_") and k not in skip
+    }
+
+
+def html(view: Any, attributes: str = "", width: int = 1240) -> str:
+    """A page that mounts the view's module."""
+
+    def literal(x: Any) -> str:
+        return json.dumps(x).replace("<", "\\u003c")
+
+    return (
+        f"<!doctype html><html {attributes}><meta charset=utf-8><body style='margin:12px;"
+        f"width:{width}px'><div id=w></div><script type=module>{HOST.replace('export ', '')}\n"
+        f"mount({literal(view._esm)},{literal(view._css)},{literal(synced(view))});</script>"
+    )
+
+
+class Hosted:
+    """A page and the view that it shows."""
+
+    def __init__(self, page: Any, view: Any, **page_options: Any) -> None:
+        self.page, self.view = page, view
+        self.problems: list[str] = []
+        self.asked: list[Any] = []
+        page.on("pageerror", lambda e: self.problems.append(str(e)))
+        page.on("console", lambda m: m.type == "error" and self.problems.append(m.text))
+        page.expose_function("toPython", self._from_page)
+        page.set_content(html(view, **page_options))
+        page.wait_for_selector(".llmviz[data-draws]:not([data-draws='0'])")
+
+    def _from_page(self, what: dict[str, Any]) -> dict[str, Any]:
+        before, messages = synced(self.view), []
+        send = self.view.send
+        self.view.send = lambda content, buffers=None: messages.append(content)
+        try:
+            if "message" in what:
+                self.asked.append(what["message"])
+                self.view._on_message(self.view, what["message"], [])
+            for name, value in what.get("set", {}).items():
+                setattr(self.view, name, value)
+        finally:
+            self.view.send = send
+        after = synced(self.view)
+        return {
+            "state": {k: v for k, v in after.items() if before[k] != v},
+            "messages": messages,
+        }
+
+    def sync(self) -> None:
+        """Bring what changed in Python to the page, as a comm would."""
+        self.page.evaluate("(s) => window.arrive(s)", {"state": synced(self.view), "messages": []})
+
+    def settle(self) -> None:
+        """Wait until the page shows the event at which the run stands."""
+        self.page.wait_for_function(
+            "() => !window.model.get('running')"
+            " && document.querySelector('.llmviz').dataset.here == window.model.get('here')"
+            " && !document.querySelector('.lv-working')"
+        )
+
+    def click(self, action: str) -> None:
+        """Press a transport button and wait until the run stands."""
+        draws = self.page.get_attribute(".llmviz", "data-draws")
+        self.page.click(f"[data-action='{action}']")
+        self.page.wait_for_function(
+            "n => document.querySelector('.llmviz').dataset.draws != n", arg=draws
+        )
+        self.settle()
+
+
+def chromium_path() -> str | None:
+    """Debian's Chromium, or what LLMVIZ_CHROMIUM names; None lets playwright use its own."""
+    return os.environ.get("LLMVIZ_CHROMIUM") or shutil.which("chromium")
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser; skips the test where there is none."""
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as p:
+        try:
+            browser = p.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+        except api.Error as error:
+            pytest.skip(f"no Chromium: {str(error).splitlines()[0]}")
+        try:
+            yield browser
+        finally:
+            browser.close()
