@@ -91,7 +91,8 @@ class Sched:
         Yields
         ------
         Event
-            ``node`` events inside one ``layer-<il>`` scope per layer that has a wanted node.
+            ``node`` events, those of layer il inside a scope ``layer-<il>``. Nothing at all where
+            `want` is `never` and nobody may abort.
         """
         if want is never and abort is None:
             with np.errstate(all="ignore"):
@@ -101,31 +102,28 @@ class Sched:
                             kernel()
             return
         for il, nodes in self._runs:
-            yield from self._compute_layer(il, nodes, want, depth, abort)
+            if il >= 0:  # the scope is there watched or not, so that events keep their numbers
+                yield Event("enter", f"layer-{il}", depth, 13, il)
+            yield from self._compute_nodes(nodes, want, depth + (il >= 0), abort)
+            if il >= 0:
+                yield Event("exit", f"layer-{il}", depth, 13, il)
 
-    def _compute_layer(
+    def _compute_nodes(
         self,
-        il: int,
         nodes: list[tuple[Tensor, Kernel | None]],
         want: Want | None,
         depth: int,
         abort: Callable[[], bool] | None,
     ) -> Steps[None]:
-        entered = False
         for node, kernel in nodes:
             if abort is not None and abort():
                 raise Aborted
             watched = want is None or want(node.name)
-            if watched and il >= 0 and not entered:
-                yield Event("enter", f"layer-{il}", depth, 13, il)
-                entered = True
             if kernel is not None:
                 with np.errstate(all="ignore"):
                     kernel()
             if watched:
-                yield from _show(node, depth + entered)
-        if entered:
-            yield Event("exit", f"layer-{il}", depth, 13, il)
+                yield from _show(node, depth)
 
 
 def _show(node: Tensor, depth: int) -> Steps[None]:

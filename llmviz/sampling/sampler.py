@@ -308,15 +308,28 @@ class Chain(Sampler):
         """
         cur = _candidates(ctx, idx)
         self.apply(cur)
-        return self._take(cur)
+        token = self._selected(cur)
+        self.accept(token)
+        return token
 
     def sample_steps(self, ctx: HasLogits, idx: int = -1, *, depth: int = 0) -> Steps[int]:
-        """As `sample`, with the events of `apply_steps`; returns the token id."""
-        cur = _candidates(ctx, idx)
-        yield from self.apply_steps(cur, depth=depth)
-        return self._take(cur)
+        """As `sample`, with the events of `apply_steps`; returns the token id.
 
-    def _take(self, cur: TokenDataArray) -> int:
+        The last event is ``selected``: its value is the token id, before any sampler has taken note
+        of it. Assigning another id to it chooses that token instead.
+        """
+        cur = _candidates(ctx, idx)
+        n_vocab = cur.size
+        yield from self.apply_steps(cur, depth=depth)
+        event = Event("data", "selected", depth, STEP, self._selected(cur), cur)
+        yield event
+        token = int(event.value)
+        if not 0 <= token < n_vocab:
+            raise SamplerError(f"token {token} cannot be chosen: ids are 0..{n_vocab - 1}")
+        self.accept(token)
+        return token
+
+    def _selected(self, cur: TokenDataArray) -> int:
         if not 0 <= cur.selected < cur.size:
             names = ", ".join(s.name for s in self.samplers) or "empty"
             if self.selecting:
@@ -327,9 +340,7 @@ class Chain(Sampler):
             raise SamplerError(
                 f"no selecting sampler in the chain ({names}): end it with Dist(seed) or Greedy()"
             )
-        token = cur.selected_id
-        self.accept(token)
-        return token
+        return cur.selected_id
 
 
 def _candidates(ctx: HasLogits, idx: int) -> TokenDataArray:
