@@ -1,0 +1,70 @@
+"""``llmviz lab``: the quickstart notebook in JupyterLab."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+import llmviz
+from llmviz.cli.output import examples, stderr
+from llmviz.errors import LlmvizError
+
+__all__ = ["command", "lab", "notebook_path"]
+
+EXAMPLES = examples(
+    "llmviz lab",
+    "llmviz lab --no-browser --port 9000",
+)
+NOTEBOOK = "00-quickstart.ipynb"
+FOLDER = "llmviz-notebooks"
+
+
+def lab(ctx: typer.Context) -> None:
+    """Open the quickstart notebook in JupyterLab, on this machine only, behind a token.
+
+    In a clone of the repository its notebooks folder is opened; elsewhere the notebooks are first
+    copied to ./llmviz-notebooks, so that what you change there is yours and stays. Options go on to
+    JupyterLab.
+    """
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise LlmvizError("JupyterLab is not installed: pip install 'llmviz-debugger[lab]'")
+    arguments = command(notebook_path(Path.cwd()), ctx.args)
+    if os.name == "posix":
+        os.execv(arguments[0], arguments)  # so that Ctrl-C and signals reach JupyterLab itself
+    raise typer.Exit(subprocess.call(arguments))
+
+
+def command(notebook: Path, extra: list[str]) -> list[str]:
+    """The command line that opens `notebook` in JupyterLab."""
+    arguments = [sys.executable, "-m", "jupyterlab", str(notebook)]
+    arguments += [f"--ServerApp.root_dir={notebook.parent}", "--ServerApp.ip=127.0.0.1"]
+    # The question whether to fetch Jupyter news would be the first thing a newcomer sees.
+    arguments += ["--LabApp.news_url=None"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        arguments.append("--allow-root")  # a container: Jupyter refuses otherwise
+    return arguments + extra
+
+
+def notebook_path(cwd: Path) -> Path:
+    """The quickstart notebook of the clone we run from, else a copy below `cwd`."""
+    package = Path(llmviz.__file__).parent
+    clone = package.parent / "notebooks" / NOTEBOOK
+    if clone.is_file() and (package.parent / "pyproject.toml").is_file():
+        return clone
+    packaged = package / "notebooks"
+    if not (packaged / NOTEBOOK).is_file():
+        raise LlmvizError(f"this installation of llmviz lacks {packaged / NOTEBOOK}: reinstall it")
+    folder = cwd / FOLDER
+    folder.mkdir(exist_ok=True)
+    for source in sorted(packaged.glob("*.ipynb")):
+        target = folder / source.name
+        if not target.exists():
+            shutil.copyfile(source, target)
+            stderr().print(f"copied {source.name} to {folder}", soft_wrap=True)
+    return folder / NOTEBOOK

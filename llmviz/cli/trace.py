@@ -1,0 +1,107 @@
+"""``llmviz trace``: every node of a decode, as it is computed. ↔ examples/eval-callback"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.text import Text
+
+from llmviz.batch import Batch
+from llmviz.cli.generate import ChatOption, ContextOption, PromptOption, open_context, read_prompt
+from llmviz.cli.output import FileArg, examples, stdout, write_json
+from llmviz.errors import LlmvizError
+from llmviz.events import Event
+
+EXAMPLES = examples(
+    'llmviz trace smollm2-135m -p "Hello"',
+    "llmviz trace smollm2-135m -p \"Hello\" --filter 'kq_soft_max' --values",
+    'llmviz trace model.gguf -p "Hello" --jsonl > nodes.jsonl',
+)
+EDGE = 3
+
+
+def trace(
+    file: FileArg,
+    prompt: PromptOption,
+    ctx: ContextOption = 512,
+    chat: ChatOption = False,
+    filter_: Annotated[
+        str, typer.Option("--filter", help="Only nodes whose name matches this regular expression.")
+    ] = "",
+    values: Annotated[
+        bool, typer.Option("--values", help="Print the values at the edges.")
+    ] = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")] = False,
+) -> None:
+    """Decode a prompt and print every node: name, operation, sources, shape and sum."""
+    wanted = _matcher(filter_)
+    model, context = open_context(file, ctx)
+    ids = model.vocab.tokenize(read_prompt(model, prompt, chat), parse_special=True)
+    if not ids:
+        raise LlmvizError("the prompt has no tokens: nothing to decode")
+    console = stdout()
+    for event in context.decode_steps(Batch.get_one(ids), want=wanted):
+        if event.kind != "node":
+            continue
+        if jsonl:
+            write_json(_record(event, values), indent=None)
+        else:
+            console.print(Text(_line(event)), soft_wrap=True)
+            if values:
+                console.print(Text(_edges(np.asarray(event.value))), soft_wrap=True)
+
+
+def _matcher(pattern: str) -> Any:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise LlmvizError(f"--filter {pattern!r} is no regular expression: {error}") from error
+    return lambda name: compiled.search(name) is not None
+
+
+def _ne(tensor: Any) -> list[int]:
+    return [*tensor.ne, *(1,) * (4 - len(tensor.ne))]
+
+
+def _line(event: Event) -> str:
+    tensor = event.about
+    sources = ", ".join(f"{src.name}{{{_sizes(src)}}}" for src in tensor.src)
+    value = np.asarray(event.value)
+    return (
+        f"{event.name:>24} = ({value.dtype}) {tensor.op:>10}({sources}) = "
+        f"{{{_sizes(tensor)}}}  sum {_sum(value):.6f}"
+    )
+
+
+def _sizes(tensor: Any) -> str:
+    return ", ".join(str(n) for n in _ne(tensor))
+
+
+def _sum(value: np.ndarray) -> float:
+    return float(value.sum(dtype=np.float64))
+
+
+def _record(event: Event, values: bool) -> dict[str, Any]:
+    tensor, value = event.about, np.asarray(event.value)
+    record = {
+        "name": event.name,
+        "op": tensor.op,
+        "ne": _ne(tensor),
+        "dtype": str(value.dtype),
+        "src": [src.name for src in tensor.src],
+        "layer": tensor.il,
+        "sum": _sum(value),
+    }
+    if values:
+        record["values"] = value
+    return record
+
+
+def _edges(value: np.ndarray) -> str:
+    """The first and last values along each axis, numpy's way: what is left out shows as dots."""
+    return np.array2string(
+        value, threshold=4 * EDGE * EDGE, edgeitems=EDGE, precision=4, suppress_small=True
+    )
