@@ -308,6 +308,28 @@ def test_random_steps(both: Callable[..., Both], seed: int) -> None:
             b.run([("clear",)])
 
 
+def test_graphs_are_used_again(both: Callable[..., Both]) -> None:
+    """As often as llama.cpp does: while shapes stay, until the padded window grows."""
+    b = both(n_batch=256, n_ubatch=128, n_ctx=512)
+    for n in (1, 1, 1, 4, 4, 1, 200, 1, 40, 1, 1, 1, 1, 1, 1):
+        b.run([("decode", tokens(n))])
+        assert b.ours.n_reused == b.theirs.n_reused
+    assert b.ours.n_reused > 5
+
+
+@pytest.mark.parametrize("flags", [None, [True, False, True, False]])
+def test_embeddings(both: Callable[..., Both], flags: list[bool] | None) -> None:
+    b = both(embeddings=True, n_ubatch=3)
+    b.run([("decode", tokens(4), None, None, flags)])
+    for i in range(-5, 6):
+        theirs = b.theirs.embeddings_ith(i)
+        if theirs is None:
+            with pytest.raises(IndexError):
+                b.ours.get_embeddings_ith(i)
+        else:
+            assert relative_error(b.ours.get_embeddings_ith(i), theirs) <= LIMIT, f"row {i}"
+
+
 def test_logits_are_views_of_the_last_decode(both: Callable[..., Both]) -> None:
     b = both()
     b.run([("decode", tokens(4))])

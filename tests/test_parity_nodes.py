@@ -158,6 +158,17 @@ def test_weight_types(
     assert p.worst_logits <= {"F16": 2e-3, "BF16": 2e-2}.get(kind, 5e-2)
 
 
+def test_cache_in_f16(
+    pair: Callable[..., Pair], tiny_model: Callable[..., str], figures: Callable[[str], None]
+) -> None:
+    """llama.cpp rounds queries and scores to f16 too before it multiplies them with the cache."""
+    p = pair(tiny_model(), type_k="f16", type_v="f16")
+    p.decode(p.theirs.tokenize(PROMPT), limit=5e-3)
+    p.decode([17], limit=5e-3)
+    figures(p.figures())
+    assert p.worst_logits <= 2e-3
+
+
 @pytest.mark.parametrize("rope_dim", [4, 8, 32])
 def test_rotation_must_span_the_head(
     rope_dim: int, llamacpp: ModuleType, tiny_model: Callable[..., str]

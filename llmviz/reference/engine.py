@@ -43,8 +43,9 @@ class Reference:
         As in ``llama_context_params``; `n_threads` serves prompts too.
     type_k, type_v : str
         Type of the KV cache: ``"f16"``, ``"f32"``, ``"q8_0"``, ...
-    flash_attn : bool
+    flash_attn : bool or None
         Off by default: its one fused node hides the scores that the separate nodes show.
+        None leaves it to llama.cpp.
     vocab_only : bool
         Load no weights; there is no context then.
     nodes : bool
@@ -89,7 +90,7 @@ class Reference:
         n_seq_max: int = 1,
         type_k: str = "f16",
         type_v: str = "f16",
-        flash_attn: bool = False,
+        flash_attn: bool | None = False,
         kv_unified: bool = False,
         vocab_only: bool = False,
         nodes: bool = False,
@@ -117,8 +118,8 @@ class Reference:
         params |= {
             "n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch, "n_seq_max": n_seq_max,
             "type_k": KV_TYPES[type_k], "type_v": KV_TYPES[type_v], "kv_unified": kv_unified,
-            "flash_attn_type": int(flash_attn), "n_threads": n_threads,
-            "n_threads_batch": n_threads,
+            "flash_attn_type": -1 if flash_attn is None else int(flash_attn),
+            "n_threads": n_threads, "n_threads_batch": n_threads,
         }  # fmt: skip
         self._new_context(params, nodes or want is not None)
 

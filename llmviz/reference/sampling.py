@@ -174,8 +174,8 @@ class ReferenceChain:
                 rows = np.frombuffer(
                     ffi.buffer(cur.data, cur.size * TOKEN_DATA.itemsize), TOKEN_DATA
                 )
-                columns = (rows[c].copy() for c in ("id", "logit", "p"))
-                result.append(Candidates(*columns, int(cur.selected), bool(cur.sorted)))
+                id_, logit, prob = (rows[c].copy() for c in ("id", "logit", "p"))
+                result.append(Candidates(id_, logit, prob, int(cur.selected), bool(cur.sorted)))
         return result
 
     def accept(self, token: int) -> None:

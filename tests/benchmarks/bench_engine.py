@@ -1,0 +1,121 @@
+"""Opening, prefill and decode of SmolLM2 beside llama.cpp and gguf-py, in one process, turn about.
+
+Run by hand: ``make bench``, or ``python tests/benchmarks/bench_engine.py --help``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from measure import clean_environment, cores, machine, peak_memory, report, turn_about
+
+TEXT = (
+    "The lighthouse keeper climbed the stairs every evening just before the sun went down. He lit "
+    "the lamp, wrote the hour in his book, and sat down to wait for the boats to come home. "
+)  # fmt: skip
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default=os.environ.get("LLMVIZ_SMOLLM2", "smollm2-135m"))
+    parser.add_argument("--weights", default="auto", help="as in llmviz.load")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--n-decode", type=int, default=32, help="tokens decoded one by one")
+    parser.add_argument("--n-prefill", type=int, default=512, help="tokens of the prompt")
+    parser.add_argument("--threads", type=int, default=cores(), help="of llama.cpp")
+    args = parser.parse_args()
+    clean_environment()
+
+    from llmviz import hub, reference
+
+    path = str(hub.resolve(args.model))
+    print(machine())
+    print(reference.system_info() if reference.available() else reference.unavailable_reason())
+    print(
+        f"{os.path.basename(path)}, weights={args.weights!r}, {args.threads} threads for llama.cpp"
+    )
+    bench_open(path, args.rounds)
+    bench_run(path, args)
+    print(f"\npeak resident memory of this process (both engines): {peak_memory():.0f} MiB")
+
+
+def bench_open(path: str, rounds: int) -> None:
+    """Header and vocabulary: what happens before any weight is read."""
+    import gguf
+
+    import llmviz
+    from llmviz import reference
+
+    subjects: dict[str, Callable[[], object]] = {
+        "llmviz.open_gguf": lambda: llmviz.open_gguf(path).close(),
+        "llmviz.load(vocab_only=True)": lambda: llmviz.load(path, vocab_only=True),
+        "gguf.GGUFReader": lambda: gguf.GGUFReader(path),
+    }
+    if reference.available():
+        subjects["llama.cpp (vocab_only)"] = lambda: reference.Reference(
+            path, vocab_only=True
+        ).close()
+    report("open", turn_about(subjects, rounds), "ms")
+
+
+def bench_run(path: str, args: argparse.Namespace) -> None:
+    """Tokens per second of a prompt, and one by one."""
+    import llmviz
+    from llmviz import reference
+    from llmviz.batch import Batch
+
+    n_prefill, n_decode = args.n_prefill, args.n_decode
+    n_ctx = n_prefill + n_decode
+    model = llmviz.load(path, weights=args.weights)
+    ids = (model.vocab.tokenize(TEXT) * (1 + n_ctx // 8))[:n_ctx]
+    ours = model.context(n_ctx=n_ctx, n_batch=n_prefill, n_ubatch=n_prefill)
+    theirs: Any = None
+    if reference.available():
+        theirs = reference.Reference(
+            path, n_ctx=n_ctx, n_batch=n_prefill, n_ubatch=n_prefill, n_threads=args.threads,
+            flash_attn=None, repack=True,
+        )  # fmt: skip
+
+    def prefill_ours() -> None:
+        ours.memory.clear()
+        ours.decode(Batch.get_one(ids[:n_prefill]))
+
+    def prefill_theirs() -> None:
+        theirs.clear(data=False)
+        theirs.decode(ids[:n_prefill])
+
+    def decode_ours() -> None:
+        ours.memory.seq_rm(0, n_prefill // 8, -1)
+        for token in ids[:n_decode]:
+            ours.decode(Batch.get_one([token]))
+            ours.get_logits_ith(-1)
+
+    def decode_watched() -> None:
+        ours.memory.seq_rm(0, n_prefill // 8, -1)
+        for token in ids[:n_decode]:
+            for _ in ours.decode_steps(Batch.get_one([token])):
+                pass
+
+    def decode_theirs() -> None:
+        theirs.seq_rm(0, n_prefill // 8, -1)
+        for token in ids[:n_decode]:
+            theirs.decode([token])
+            theirs.logits_ith(-1)
+
+    subjects = {"llmviz": prefill_ours} | ({"llama.cpp": prefill_theirs} if theirs else {})
+    report(f"prefill, {n_prefill} tokens", turn_about(subjects, args.rounds), "tok/s", n_prefill)
+    subjects = {"llmviz": decode_ours, "llmviz, every node an event": decode_watched}
+    subjects |= {"llama.cpp": decode_theirs} if theirs else {}
+    title = f"decode, {n_decode} tokens after {n_prefill // 8}"
+    report(title, turn_about(subjects, args.rounds), "tok/s", n_decode)
+    if theirs:
+        theirs.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
