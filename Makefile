@@ -7,12 +7,14 @@
 #
 # Settings: PYTHON=python3.12  VENV=.venv  MODEL=smollm2-135m
 #           LAB_ARGS="--no-browser --port 9000"  PYTEST_ARGS="-x tests/test_hub.py"
+#           BENCH_ARGS="--rounds 3"
 
 PYTHON      ?= python3
 VENV        ?= .venv
 MODEL       ?= smollm2-135m
 LAB_ARGS    ?=
 PYTEST_ARGS ?= -n auto
+BENCH_ARGS  ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -70,8 +72,9 @@ chromium:
 lab: $(VENV)/.lab model
 	$(BIN)/llmviz lab $(LAB_ARGS)
 
+# One BLAS thread a worker: pytest-xdist already keeps every core busy.
 test: $(VENV)/.test model chromium
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -83,7 +86,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.test model
-	$(BIN)/python -m pytest tests/benchmarks -s $(BENCH_ARGS)
+	$(BIN)/python tests/benchmarks/bench_engine.py $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
