@@ -122,10 +122,11 @@ def _prompt(ctx: Context, prompt: Prompt, depth: int) -> Steps[str | list[int]]:
     """Step 8: the text that is tokenized; messages go through the chat template."""
     text: Any = prompt
     if not isinstance(prompt, str):
-        if all(isinstance(p, Mapping) for p in prompt) and len(prompt):
-            text = ctx.model.vocab.apply_chat_template(list(prompt), add_generation_prompt=True)
+        parts: list[Any] = list(prompt)
+        if parts and all(isinstance(p, Mapping) for p in parts):
+            text = ctx.model.vocab.apply_chat_template(parts, add_generation_prompt=True)
         else:
-            text = [int(p) for p in prompt]  # type: ignore[arg-type]
+            text = [int(p) for p in parts]
     event = Event("data", "prompt", depth, 8, text)
     yield event
     return event.value
