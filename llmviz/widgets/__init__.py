@@ -1,7 +1,7 @@
 """The views of a notebook: one Python file and one ES module each, and the panel that docks them.
 
-Needs the ``lab`` extra (anywidget). Everything shown comes from a `Debugger` or its recorder; nothing
-here computes a model's number.
+Needs the ``lab`` extra (anywidget). Everything shown comes from a `Debugger` or its recorder;
+nothing here computes a model's number.
 """
 
 from __future__ import annotations

@@ -32,11 +32,13 @@ class AttentionView(DebuggerView):
     axis : list of {pos, id, text}
         The tokens on both axes, a window of the text.
     attention : bytes
-        uint8[n, n], see `picture.picture`; the byte of NaN where nothing was computed.
+        uint8[n, n] of the weights' square roots, see `picture.picture`; the byte of NaN where
+        nothing was computed.
     row : bytes
         float32[n], the engine's weights of the query that is shown; NaN where nothing was computed.
     attention_about : dict
-        first, total (tokens), query (position shown), high (end of the colour scale), kept (a note).
+        first (position of the window), total (tokens with a row), query and index (the one shown),
+        dropped (blocks that did not fit the recorder).
     """
 
     view_name = "attention"
@@ -48,7 +50,7 @@ class AttentionView(DebuggerView):
     layers = t.List(t.Int()).tag(sync=True)
     n_layer = t.Int(0).tag(sync=True)
     n_head = t.Int(0).tag(sync=True)
-    axis = t.List().tag(sync=True)
+    axis: t.List = t.List().tag(sync=True)
     attention = t.Bytes(b"").tag(sync=True)
     row = t.Bytes(b"").tag(sync=True)
     attention_about = t.Dict().tag(sync=True)
@@ -92,7 +94,8 @@ class AttentionView(DebuggerView):
         if self._matrix is None or not positions:
             self._matrix, self.attention = None, b""
             return
-        self.attention, _ = picture(self._matrix, 0.0, 1.0)
+        # By the square root: among 200 tokens even a strong link is a small part of 1.
+        self.attention, _ = picture(np.sqrt(self._matrix), 0.0, 1.0)
 
     def _draw_row(self) -> None:
         recorder = self.dbg.recorder

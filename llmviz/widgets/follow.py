@@ -32,8 +32,8 @@ def answers(question: str) -> Callable[[Callable], Callable]:
 class DebuggerView(View):
     """Base of the views that follow a `Debugger`.
 
-    Subclasses extend `draw`, which sets traits, and mark methods with `answers`. They can be combined
-    by inheritance: that is how the panel docks them.
+    Subclasses extend `draw`, which sets traits, and mark methods with `answers`. They can be
+    combined by inheritance: that is how the panel docks them.
 
     Parameters
     ----------
@@ -42,9 +42,8 @@ class DebuggerView(View):
         Traits of the view.
     """
 
-    _end: Callable[[], None] = staticmethod(
-        lambda: None
-    )  # ends the subscription, once there is one
+    # Ends the subscription, once there is one.
+    _end: Callable[[], None] = staticmethod(lambda: None)
 
     here = t.Int(-1, help="Number of the event that is shown, -1 before the first.").tag(sync=True)
     running = t.Bool(False).tag(sync=True)

@@ -29,7 +29,7 @@ class KVCacheView(DebuggerView):
 
     cell_pos = t.Bytes(b"").tag(sync=True)
     cell_seq = t.Bytes(b"").tag(sync=True)
-    cell_text = t.List().tag(sync=True)
+    cell_text: t.List = t.List().tag(sync=True)
     cells = t.Dict().tag(sync=True)
 
     _cells_of = -1

@@ -21,12 +21,13 @@ class LogitsView(TokensView):
     top : list of {id, text, logit, p_raw, p, cut, chosen}
         The ten largest logits; `p` is None where no chain has run or it gave no probabilities.
     top_about : dict
-        n_vocab, entropy (of the raw probabilities, in nats), pos (the position they are for), sampled.
+        n_vocab, entropy (of the raw probabilities, in nats), pos (the position they are for),
+        sampled.
     """
 
     view_name = "logits"
 
-    top = t.List().tag(sync=True)
+    top: t.List = t.List().tag(sync=True)
     top_about = t.Dict().tag(sync=True)
 
     _top_of: Any = None

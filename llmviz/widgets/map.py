@@ -1,4 +1,4 @@
-"""The map: the sixteen steps, the one that runs now, the scopes that are open, time spent in each."""
+"""The map: the sixteen steps, the one that runs now, time spent in each, the open scopes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class MapView(DebuggerView):
 
     view_name = "map"
 
-    steps = t.List().tag(sync=True)
+    steps: t.List = t.List().tag(sync=True)
     step = t.Int(0).tag(sync=True)
     shown_step = t.Int(0).tag(sync=True)
     seconds = t.Dict().tag(sync=True)
-    scopes = t.List().tag(sync=True)
+    scopes: t.List = t.List().tag(sync=True)
 
     def draw(self) -> None:
         """Bring the map in line with the run."""

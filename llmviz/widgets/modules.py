@@ -1,8 +1,8 @@
 """Reads the ES modules and style sheets of the views, once each.
 
 A view's module is one plain file that may import from its neighbours by ``import { a } from
-"./kit.js";``. Hosts take a single module, so the neighbours are put in front of it, each in a function
-of its own: no bundler, no build step, nothing from the network.
+"./kit.js";``. Hosts take a single module, so the neighbours are put in front of it, each in a
+function of its own: no bundler, no build step, nothing from the network.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The current event's value: statistics and a windowed heatmap of a tensor, or a table of the rest."""
+"""The current event's value: statistics and a windowed heatmap, or a table of what is no tensor."""
 
 from __future__ import annotations
 

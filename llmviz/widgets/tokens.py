@@ -29,7 +29,7 @@ class TokensView(DebuggerView):
 
     view_name = "tokens"
 
-    tokens = t.List().tag(sync=True)
+    tokens: t.List = t.List().tag(sync=True)
     n_tokens = t.Int(0).tag(sync=True)
     selected = t.Int(-1).tag(sync=True)
 

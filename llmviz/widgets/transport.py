@@ -1,8 +1,8 @@
 """The transport: buttons that step the run, and the breakpoints.
 
-Each click is a bounded piece of work. A long one (over, out, next token, run) advances in slices; the
-page asks for the next slice when it has drawn the last, so that it is never flooded, a Pause arrives
-between two slices, and a run ends with the page that watches it.
+Each click is a bounded piece of work. A long one (over, out, next token, run) advances in slices;
+the page asks for the next slice when it has drawn the last, so that it is never flooded, a Pause
+arrives between two slices, and a run ends with the page that watches it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TransportView(DebuggerView):
     status = t.Unicode("ready", help="ready, running, paused, end or error").tag(sync=True)
     status_text = t.Unicode("").tag(sync=True)
     can_restart = t.Bool(True).tag(sync=True)
-    breakpoints = t.List(help="id, label, enabled, hits of each.").tag(sync=True)
+    breakpoints: t.List = t.List(help="id, label, enabled, hits of each.").tag(sync=True)
 
     def draw(self) -> None:
         """Where the run stands, in a word and in a line."""

@@ -18,12 +18,14 @@ export function attentionZone(host) {
   const cellMark = h("div", { class: "lv-mark", hidden: true });
   const matrix = h("div", { class: "lv-heat", tabindex: 0, role: "application", "aria-roledescription": "heatmap", "aria-label": "Attention matrix: row is the query, column the key. Arrow keys move." }, canvas, rowMark, cellMark);
   const stage = h("div", { class: "lv-att-stage" },
-    h("div", { class: "lv-att-head" }, "looks at"), h("div", {}), h("div", { class: "lv-att-head" }, "query"), tops,
+    h("div", { class: "lv-att-head", style: "grid-column: 1" }, "looks at"), h("div", { class: "lv-att-head", style: "grid-column: 3" }, "query"), tops,
     keys, links, queries, matrix);
   const readout = h("output", { class: "lv-readout" });
   const note = h("p", { class: "lv-remark" });
   const empty = h("p", { class: "lv-empty" });
-  body.append(picks, stage, h("div", { class: "lv-row" }, note, h("span", { class: "lv-grow" }), readout), empty);
+  const legend = h("canvas", { class: "lv-legend", "aria-hidden": "true" });
+  const scaleRow = h("div", { class: "lv-row lv-scale" }, "0", legend, "1 ", h("span", {}, "(colour by square root)"), h("span", { class: "lv-grow" }), readout);
+  body.append(picks, stage, scaleRow, note, empty);
   const settleHeads = roving(heads, "button"), settleQueries = roving(queries, "button");
   let at = [0, 0], size = [1, 1], asked = 0;
 
@@ -84,7 +86,7 @@ export function attentionZone(host) {
     drawPicks(layer, head);
     const held = model.get("layers") || [];
     empty.hidden = has;
-    stage.hidden = note.hidden = readout.hidden = !has;
+    stage.hidden = note.hidden = scaleRow.hidden = !has;
     remark.textContent = has ? `kq_soft_max-${layer}, head ${head}` : "";
     empty.textContent = !held.length ? "Appears when the first layer's kq_soft_max has been computed (step 13)."
       : `Layer ${layer} is not held (${about.dropped ? "it did not fit the recorder's memory; it is kept from the next token on" : "it has not run yet"}). Held: ${held.length > 8 ? `${held[0]} to ${held[held.length - 1]}` : held.join(", ")}.`;
@@ -121,6 +123,7 @@ export function attentionZone(host) {
     tops.style.gridTemplateColumns = `repeat(${n}, ${wide}px)`;
     fill(tops, ...axis.map((a) => h("span", {}, piece(a.text))));
     paint(canvas, picture, n, n, table);
+    paint(legend, Uint8Array.from({ length: 253 }, (_, i) => i), 1, 253, table);
     canvas.style.width = wide * n + "px";
     canvas.style.height = height + "px";
     matrix.style.width = canvas.style.width;

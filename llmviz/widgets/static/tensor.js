@@ -147,15 +147,15 @@ export function tensorZone(host) {
   };
 
   const drawDetails = (d) => {
-    const one = (c) => c.value !== undefined ? value(format(parse(c.value)), c.value, c.ref)
+    const one = (c) => c.value !== undefined ? value(c.text === undefined ? format(parse(c.value)) : c.text, c.value, c.ref)
       : c.piece ? piece(c.text) : c.code ? h("code", { class: "lv-bytes" }, c.text) : h("span", {}, visible(c.text).replace(/\u00a0/g, " "));
     table.replaceChildren();
     if (!d || (!d.rows.length && !d.note)) return;
-    table.append(h("table", {},
+    if (d.rows.length) table.append(h("table", {},
       d.columns.length ? h("thead", {}, h("tr", {}, d.columns.map((c) => h("th", { scope: "col" }, c)))) : null,
       h("tbody", {}, d.rows.map((row) => h("tr", { class: row[0] && row[0].mark ? "lv-chosen" : undefined },
-        row.map((c, i) => (!d.columns.length && i === 0 ? h("th", { scope: "row" }, c.text) : h("td", {}, one(c)))))))),
-      d.note ? h("p", { class: "lv-remark" }, d.note) : "");
+        row.map((c, i) => (!d.columns.length && i === 0 ? h("th", { scope: "row" }, visible(c.text).replace(/\u00a0/g, " ")) : h("td", {}, one(c)))))))));
+    if (d.note) table.append(h("p", { class: "lv-remark" }, visible(d.note).replace(/\u00a0/g, " ")));
   };
 
   const KIND = { enter: "a scope begins", exit: "a scope ends", node: "tensor", data: "data" };
