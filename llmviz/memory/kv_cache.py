@@ -114,6 +114,8 @@ class KVCache:
         self._cells = [KVCells(kv_size, n_seq_max if unified else 1) for _ in range(n_stream)]
         self._heads = [0] * n_stream
         self._stream_copies: list[tuple[int, int]] = []  # (from, to), carried out by update
+        # goes up when K or V change other than by a graph or a rotation: copies of them are stale
+        self.data_version = 0
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -271,6 +273,7 @@ class KVCache:
 
     def update(self, apply_shift: ApplyShift | None = None) -> bool:
         """Carry out pending stream copies and rotations; True when keys were rotated."""
+        self.data_version += bool(self._stream_copies)
         for src, dst in self._stream_copies:
             for layer in self.layers:
                 layer.copy_stream(src, dst)
@@ -353,6 +356,7 @@ class KVCache:
             cells.reset()
         self._heads = [0] * self.n_stream
         if data:
+            self.data_version += 1
             for layer in self.layers:
                 layer.k.fill(0)
                 if layer.v is not None:
@@ -474,6 +478,7 @@ class KVCache:
 
     def restore_rows(self, saved: list[KVRows]) -> None:
         """Put back what `save_rows` copied."""
+        self.data_version += 1
         for rows in saved:
             self._by_il[rows.il].restore_rows(rows)
 
@@ -483,6 +488,7 @@ class KVCache:
 
     def state_read(self, data: bytes, seq_id: int = -1) -> int:
         """Take over a saved state in place of what is held; returns the bytes used."""
+        self.data_version += 1
         return kv_state.state_read(self, data, seq_id)
 
     def __repr__(self) -> str:

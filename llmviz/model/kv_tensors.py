@@ -45,7 +45,7 @@ class KVTensors:
                 self.v[il] = self._leaf(
                     f"cache_v_l{il}", cache.type_v, layer.v, transposed=cache.v_trans
                 )
-        self._version = getattr(cache, "data_version", 0)
+        self._version = cache.data_version
 
     def _leaf(self, name: str, type_: GGMLType, array: np.ndarray, transposed: bool) -> Tensor:
         n_stream, rows, columns = array.shape
@@ -57,12 +57,12 @@ class KVTensors:
 
     def refresh(self) -> None:
         """Bring the mirrors up to date where the cache's data was changed outside the graph."""
-        if self._version == getattr(self.cache, "data_version", 0):
+        if self._version == self.cache.data_version:
             return
         for leaf in (*self.k.values(), *self.v.values()):
             if leaf.mirror is not None and leaf.array is not None:
                 leaf.mirror[...] = leaf.array.reshape(-1)
-        self._version = getattr(self.cache, "data_version", 0)
+        self._version = self.cache.data_version
 
     def get_k(self, n_kv: int, sinfo: SlotInfo, il: int) -> Tensor:
         """The first `n_kv` cells' keys: ``[n_embd_head, n_head_kv, n_kv, n_stream]``."""
