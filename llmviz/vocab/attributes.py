@@ -25,7 +25,7 @@ class TokenAttr(IntFlag):
     SINGLE_WORD = 1 << 9
 
 
-# Index: a file's token type (0 undefined, 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte)
+# Index: a file's token type (llama.h's ``LLAMA_TOKEN_TYPE_*``).
 _ATTR_OF_TYPE = np.array(
     [
         TokenAttr.UNDEFINED,

@@ -1,8 +1,8 @@
-"""Byte-pair tokenizers: a text is cut into words, and pairs are joined by their place in a list of merges.
+"""Byte-pair tokenizers: a text is cut into words, pairs are joined by rank in a list of merges.
 ↔ src/llama-vocab.cpp (llm_tokenizer_bpe_session)
 
-A word's symbols begin as single bytes, written as printable characters (``Ġ`` is a space); Gemma 4 and
-Sarvam begin with characters instead and write a space ``▁``.
+A word's symbols begin as single bytes, written as printable characters (``Ġ`` is a space); Gemma
+4 and Sarvam begin with characters instead and write a space ``▁``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from llmviz.events import Event, Steps
 from llmviz.gguf.constants import ValueType
-from llmviz.vocab.keys import Keys
+from llmviz.vocab.keys import Keys, c_strings
 from llmviz.vocab.merging import join_best, join_steps
 from llmviz.vocab.pre_names import get_pre
 from llmviz.vocab.tokenizer import ByteFallback, Tokenizer, Word, byte_name
@@ -43,7 +43,7 @@ class BPE(Tokenizer):
 
     models = ("gpt2",)
     type = "bpe"
-    default_ids = {"bos": 11, "eos": 11}
+    defaults = {"bos": 11, "eos": 11}
     warns_double_eos = True
     fixed_pre = ""
     """Name of the pre-tokenizer where the model implies it."""
@@ -54,8 +54,8 @@ class BPE(Tokenizer):
         self._merges = keys.array(MERGES, ValueType.STRING)
         if self._merges is None and name != "kimi-k2":
             raise keys.error(
-                "cannot find tokenizer merges in model file: a byte-pair vocabulary needs the list of "
-                f"merges, {MERGES}. Convert the model again",
+                "cannot find tokenizer merges in model file: a byte-pair vocabulary needs the "
+                f"list of merges, {MERGES}. Convert the model again",
                 MERGES,
             )
         if not name:
@@ -71,7 +71,7 @@ class BPE(Tokenizer):
         vocab.add_bos = self.pre.add_bos
         vocab.add_sep = self.pre.add_sep
         if not self.pre.has_bos:
-            self.default_ids = {**self.default_ids, "bos": -1}  # type: ignore[misc]
+            self.default_ids["bos"] = -1
         self._words: dict[str, list[int]] = {}
 
     def settle(self) -> None:
@@ -84,19 +84,20 @@ class BPE(Tokenizer):
     def ranks(self) -> dict[bytes, int]:
         """Rank of each pair, keyed by the merges' own text: left symbol, space, right symbol.
 
-        Symbols hold no space, so the text is as good a key as the pair. Of equal lines the first counts.
+        Symbols hold no space, so the text is as good a key as the pair. Of equal lines the first
+        counts.
         """
-        raws = self._merges.raws() if self._merges is not None else []
+        raws = c_strings(self._merges.raws()) if self._merges is not None else []
         return dict(zip(reversed(raws), range(len(raws) - 1, -1, -1), strict=True))
 
     def _priority(self, left: bytes, right: bytes) -> int | None:
         """Lower rank first."""
         return self.ranks.get(left + b" " + right)
 
-    # --- a word -------------------------------------------------------------------------------------------
+    # --- a word ---------------------------------------------------------------------------------
 
     def _symbols(self, word: str) -> list[bytes]:
-        """What a word is before any merge: its bytes or characters, or all of it where that is a token."""
+        """A word before any merge: its bytes or characters, or all of it where that is a token."""
         raw = encode(word)
         symbols = [BYTE_TO_UTF8[byte] for byte in raw] if self.pre.byte_encode else split_chars(raw)
         if self.pre.ignore_merges or (self.pre.gemma4 and not raw.strip(b"\n")):
@@ -125,7 +126,7 @@ class BPE(Tokenizer):
             self._words[word] = ids
         return ids
 
-    # --- a text -------------------------------------------------------------------------------------------
+    # --- a text ---------------------------------------------------------------------------------
 
     def encode(self, text: bytes, after_special: bool) -> list[int]:
         """Ids of a stretch of text."""
@@ -184,5 +185,5 @@ class Gemma4(BPE):
     """Tokenizer of ``tokenizer.ggml.model`` = ``gemma4``."""
 
     models = ("gemma4",)
-    default_ids = {}
+    defaults = {}
     fixed_pre = "gemma4"

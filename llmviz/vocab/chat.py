@@ -1,8 +1,9 @@
 """Chat templates: messages to a prompt, by the Jinja template in the file.
-↔ common/chat.cpp, common/jinja/ (and Hugging Face's apply_chat_template, which templates are written for)
+↔ common/chat.cpp, common/jinja/ (and Hugging Face's apply_chat_template, which templates are
+written for)
 
-A template comes with a downloaded file, so it runs in Jinja's sandbox and with limits on how often its
-loops turn and how large its values get.
+A template comes with a downloaded file, so it runs in Jinja's sandbox and with limits on how
+often its loops turn and how large its values get.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class ChatTemplate:
         Raises
         ------
         VocabError
-            The messages are not a list of dictionaries, the template refuses them or fails, or it goes
-            beyond a limit.
+            The messages are not a list of dictionaries, the template refuses them or fails, or it
+            goes beyond a limit.
         """
         if isinstance(messages, (str, bytes, Mapping)) or not all(
             isinstance(message, Mapping) for message in messages
@@ -105,7 +106,8 @@ def _check_size(value: Any) -> Any:
 
 
 def _check_numbers(values: Sequence[Any]) -> None:
-    """Refuse a number so large that a function given it (a width, a count) could fill the memory."""
+    """Refuse a number (a width, a count) with which a function could fill the memory."""
+    values = [*values, *(v for value in values if isinstance(value, dict) for v in value.values())]
     if any(isinstance(value, int) and value > MAX_SIZE for value in values):
         raise _Refusal(f"a function was called with a number beyond {MAX_SIZE}")
 
@@ -144,7 +146,7 @@ class _Limits(NodeTransformer):
 
 
 class _Generation(jinja2.ext.Extension):
-    """``{% generation %} ... {% endgeneration %}``: marks the assistant's part; only its body counts."""
+    """``{% generation %} ... {% endgeneration %}``: marks the answer; only its body counts."""
 
     tags = {"generation"}
 
@@ -201,17 +203,16 @@ class _Environment(ImmutableSandboxedEnvironment):
                 raise _Refusal("a number grew beyond 10000 bits")
         return _check_size(super().call_binop(context, operator, left, right))
 
-    def call(self, context: Context, function: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Call something on the template's behalf."""
-        if isinstance(getattr(function, "__self__", None), str):
-            _check_numbers([*args, *kwargs.values()])
-            return _check_size(super().call(context, function, *args, **kwargs))
-        return super().call(context, function, *args, **kwargs)
-
-    def format_string(self, s: str, *args: Any, **kwargs: Any) -> str:
-        """What ``"...".format()`` does."""
-        _check_format(s)
-        return super().format_string(s, *args, **kwargs)
+        method = getattr(function, "__wrapped__", function)  # Jinja wraps str.format
+        text = getattr(method, "__self__", None)
+        if not isinstance(text, str):
+            return super().call(context, function, *args, **kwargs)
+        if method.__name__ in ("format", "format_map"):
+            _check_format(text)
+        _check_numbers([*args, *kwargs.values()])
+        return _check_size(super().call(context, function, *args, **kwargs))
 
 
 def _raise_exception(message: str) -> None:

@@ -1,10 +1,12 @@
 """In which order llama.cpp meets the tokens when it looks through all of them.
-↔ src/llama-vocab.cpp (token_to_id), GCC's libstdc++ (hash_bytes.cc, hashtable.h, hashtable_c++0x.cc)
+↔ src/llama-vocab.cpp (token_to_id), GCC's libstdc++ (hash_bytes.cc, hashtable.h,
+hashtable_c++0x.cc)
 
-llama.cpp finds the end-of-turn token, and those of fill-in-the-middle, by walking a hash map from text
-to id and taking the first name it knows. Where a vocabulary has several such names, which one that is
-depends on the map's order alone. So that both agree, this module works the order out as GCC's standard
-library, with which llama.cpp is commonly built, has it. Elsewhere llama.cpp itself may pick another.
+llama.cpp finds the end-of-turn token, and those of fill-in-the-middle, by walking a hash map from
+text to id and taking the first name it knows. Where a vocabulary has several such names, which
+one that is depends on the map's order alone. So that both agree, this module works the order out
+as GCC's standard library, with which llama.cpp is commonly built, has it. Elsewhere llama.cpp
+itself may pick another.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def map_order(texts: Sequence[bytes]) -> np.ndarray:
     n = len(texts)
     order = np.empty(0, np.int64)
     for buckets in _BUCKETS[: bisect_left(_BUCKETS, n) + 1]:
-        # The map is full: its elements move to the new buckets in the order it has them, then new ones come.
+        # The map is full: its elements move to new buckets in walking order, then others come.
         sequence = np.concatenate([order, np.arange(len(order), min(n, buckets))])
         order = sequence[_walk(hashes[sequence] % np.uint64(buckets), buckets)]
     return order
@@ -69,7 +71,7 @@ def _hash_all(texts: Sequence[bytes]) -> np.ndarray:
     for n_blocks in np.unique(by_blocks):
         chosen = np.flatnonzero(by_blocks == n_blocks)
         width = 8 * (int(n_blocks) + 1)
-        joined = b"".join(texts[i].ljust(width, b"\0") for i in chosen)
+        joined = b"".join(texts[i].ljust(width, b"\0") for i in chosen.tolist())
         words = np.frombuffer(joined, "<u8").reshape(len(chosen), -1)  # [m, n_blocks + 1]
         length = lengths[chosen].astype(np.uint64)
         value = np.uint64(_SEED) ^ (length * mul)

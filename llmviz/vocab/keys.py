@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from llmviz.errors import GGUFError
 from llmviz.gguf.constants import ValueType
 
-__all__ = ["HasKeys", "Keys"]
+__all__ = ["HasKeys", "Keys", "c_strings"]
 
 
 class HasKeys(Protocol):
@@ -21,7 +21,7 @@ class HasKeys(Protocol):
 
 
 class Keys:
-    """Typed access to a file's key-values; a key of the wrong type is an error, a missing one is None."""
+    """Typed access to a file's key-values: the wrong type is an error, a missing key is None."""
 
     def __init__(self, gguf: HasKeys) -> None:
         self.gguf = gguf
@@ -65,8 +65,10 @@ class Keys:
         found = self.gguf.arr_types.get(key)
         if found not in kinds:
             is_array = self.gguf.kv_types[key] == ValueType.ARRAY
-            label = f"arr[{found.label}]" if is_array and found is not None else (
-                self.gguf.kv_types[key].label
+            label = (
+                f"arr[{found.label}]"
+                if is_array and found is not None
+                else (self.gguf.kv_types[key].label)
             )
             wanted = " or ".join(f"arr[{kind.label}]" for kind in kinds)
             raise self.error(f"invalid gguf type for {key}: {label}, expected {wanted}", key)
@@ -82,3 +84,10 @@ class Keys:
                 key,
             )
         return values
+
+
+def c_strings(raws: list[bytes]) -> list[bytes]:
+    """Strings as llama.cpp reads an array of them: each ends before its first NUL byte."""
+    if b"\0" not in b"".join(raws):
+        return raws
+    return [raw.partition(b"\0")[0] for raw in raws]

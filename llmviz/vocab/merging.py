@@ -1,9 +1,10 @@
 """Joining neighbours, best pair first: what SentencePiece and byte-pair tokenizers have in common.
 ↔ src/llama-vocab.cpp (llm_symbol, llm_tokenizer_spm_session, llm_tokenizer_bpe_session)
 
-A text is a row of symbols. All neighbouring pairs that may be joined wait in a heap; the best one is
-joined, which makes two new pairs with the neighbours, and so on until none is left. A pair whose symbols
-have changed since it was pushed is thrown away when it comes up. n symbols cost O(n log n).
+A text is a row of symbols. All neighbouring pairs that may be joined wait in a heap; the best one
+is joined, which makes two new pairs with the neighbours, and so on until none is left. A pair
+whose symbols have changed since it was pushed is thrown away when it comes up. n symbols cost O(n
+log n).
 
 Does not know what makes a pair good: a tokenizer passes that in.
 """
@@ -32,8 +33,8 @@ def join_best(
     parts : list of bytes
         The symbols. A joined pair stays in its left place; its right place becomes empty.
     priority : callable
-        Of two neighbouring symbols: lowest is joined first, ties go to the leftmost pair, None means
-        that they may not be joined.
+        Of two neighbouring symbols: lowest is joined first, ties go to the leftmost pair, None
+        means that they may not be joined.
 
     Yields
     ------
@@ -83,7 +84,8 @@ class Film:
     initial : tuple of bytes
         The symbols before any join.
     joins : list of (int, int)
-        Left and right place of each join so far, as places in `initial`; grows while the word is merged.
+        Left and right place of each join so far, as places in `initial`; grows while the word is
+        merged.
     """
 
     __slots__ = ("initial", "joins", "word")

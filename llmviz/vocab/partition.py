@@ -13,7 +13,7 @@ import numpy as np
 
 from llmviz.vocab.attributes import TokenAttr
 
-__all__ = ["Fragment", "partition", "special_cache"]
+__all__ = ["Fragment", "Piece", "Special", "cut_out", "partition", "special_cache"]
 
 _SPACES = b" \t\n\v\f\r"
 _CUT_OUT = TokenAttr.CONTROL | TokenAttr.USER_DEFINED | TokenAttr.UNKNOWN
@@ -41,8 +41,16 @@ class Fragment(NamedTuple):
     offset: int
     length: int
 
+    @classmethod
+    def of(cls, raw: bytes, piece: Piece) -> Fragment:
+        """The fragment that a piece of the prompt `raw` is."""
+        token, offset, length = piece
+        text = raw[offset : offset + length].decode("utf-8", "replace")
+        return cls("text" if token < 0 else "token", text, token, offset, length)
+
 
 Piece = tuple[int, int, int]  # id or -1, offset, length
+Special = tuple[bytes, int, int]  # text, id, attributes
 
 
 def special_cache(texts: Sequence[bytes], attrs: np.ndarray) -> list[int]:
@@ -51,26 +59,34 @@ def special_cache(texts: Sequence[bytes], attrs: np.ndarray) -> list[int]:
     return sorted(ids, key=lambda token: -len(texts[token]))
 
 
-def partition(
-    raw: bytes,
-    parse_special: bool,
-    cache: Iterable[int],
-    texts: Sequence[bytes],
-    attrs: Sequence[int] | np.ndarray,
-) -> list[Piece]:
-    """Where special tokens and text lie.
+def cut_out(
+    cache: Iterable[int], texts: Sequence[bytes], attrs: np.ndarray, parse_special: bool
+) -> list[Special]:
+    """The special tokens that a text is searched for, in order.
+
+    Parameters
+    ----------
+    cache : iterable of int
+        What `special_cache` gave.
+    texts, attrs : sequences
+        Text and attributes of each token.
+    parse_special : bool
+        Whether the texts of control and unknown tokens are taken for these tokens. User-defined
+        tokens always are.
+    """
+    specials = ((texts[token], token, int(attrs[token])) for token in cache)
+    return [each for each in specials if parse_special or not each[2] & _ONLY_IF_PARSED]
+
+
+def partition(raw: bytes, specials: Iterable[Special]) -> list[Piece]:
+    """Where special tokens and text lie in a prompt.
 
     Parameters
     ----------
     raw : bytes
         The prompt.
-    parse_special : bool
-        Whether the texts of control and unknown tokens are taken for these tokens. User-defined tokens
-        always are.
-    cache : iterable of int
-        What `special_cache` gave.
-    texts, attrs : sequences
-        Text and attributes of each token.
+    specials : iterable of Special
+        What to look for, from `cut_out`.
 
     Returns
     -------
@@ -78,21 +94,19 @@ def partition(
         Id -1 is text. White space next to a token that strips it belongs to no piece.
     """
     pieces: list[Piece] = [(-1, 0, len(raw))] if raw else []
-    for token in cache:
-        text = texts[token]
-        if text not in raw or (not parse_special and attrs[token] & _ONLY_IF_PARSED):
-            continue
+    for special in [special for special in specials if special[0] in raw]:
         pieces = [
             part
             for piece in pieces
-            for part in (_cut(raw, piece, token, text, int(attrs[token])) if piece[0] < 0 else [piece])
+            for part in (_cut(raw, piece, special) if piece[0] < 0 else [piece])
         ]
     return pieces
 
 
-def _cut(raw: bytes, piece: Piece, token: int, text: bytes, attr: int) -> list[Piece]:
+def _cut(raw: bytes, piece: Piece, special: Special) -> list[Piece]:
     """A text piece with every occurrence of one special text cut out."""
     _, start, length = piece
+    text, token, attr = special
     end = start + length
     parts: list[Piece] = []
     while (at := raw.find(text, start, end)) >= 0:

@@ -1,9 +1,10 @@
 """Pre-tokenizers of byte-pair vocabularies: how a text is cut into words before any merge.
 ↔ src/llama-vocab.cpp (llm_tokenizer_bpe; the names in load), src/unicode.cpp (unicode_regex_split)
 
-A pre-tokenizer is a list of rules, applied one after the other: each cuts every piece that the rules
-before it left into its matches and what lies between them. A rule sees only its piece, so a look-ahead
-stops at the piece's end. This module has the rules; which name has which is in `pre_names`.
+A pre-tokenizer is a list of rules, applied one after the other: each cuts every piece that the
+rules before it left into its matches and what lies between them. A rule sees only its piece, so a
+look-ahead stops at the piece's end. This module has the rules; which name has which is in
+`pre_names`.
 
 Does not merge: that is `bpe.py`.
 """
@@ -53,7 +54,7 @@ _WRITTEN = (
 
 
 class Text:
-    """A text and the forms of it that rules look at, each of the same length and made when asked for."""
+    """A text and the forms of it that rules look at, all of one length and made when asked for."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -133,9 +134,9 @@ class Regex:
 
 
 class DigitGroups:
-    """Digits in threes counted from the right; text before a run of digits stays with its first group.
+    """Digits in threes counted from the right; text before them stays with the first group.
 
-    That the text before stays glued is llama.cpp's behaviour; the rules that follow part it.
+    That it stays glued is llama.cpp's behaviour; the rules that follow part it.
     """
 
     shown = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
@@ -155,7 +156,7 @@ class DigitGroups:
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """What ``tokenizer.ggml.pre`` stands for: the rules, and settings that llama.cpp ties to the name.
+    """What ``tokenizer.ggml.pre`` stands for: rules, and settings that go with the name.
 
     Attributes
     ----------
@@ -164,8 +165,8 @@ class PreTokenizer:
     rules : tuple of Rule
         Applied in order.
     byte_encode : bool
-        Whether words are written in printable bytes (``Ġ`` for a space); False for vocabularies that
-        hold plain UTF-8 and ``<0xNN>``.
+        Whether words are written in printable bytes (``Ġ`` for a space); False for vocabularies
+        that hold plain UTF-8 and ``<0xNN>``.
     escape_whitespaces : bool
         Whether a space is written ``▁``.
     ignore_merges : bool

@@ -1,7 +1,8 @@
 """The table of pre-tokenizers by name. ↔ src/llama-vocab.cpp (llm_tokenizer_bpe; the names in load)
 
-The expressions come from the models' own ``tokenizer.json``; many differ in one place only, so they are
-built from shared parts. Adding a name is one line here, plus its rules where they are new.
+The expressions come from the models' own ``tokenizer.json``; many differ in one place only, so
+they are built from shared parts. Adding a name is one line here, plus its rules where they are
+new.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from llmviz.vocab.pre import (
 
 __all__ = ["get_pre", "pre_names"]
 
-# --- parts -------------------------------------------------------------------------------------------
+# --- parts --------------------------------------------------------------------------------------
 
 CONTRACTION = "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
 ONE_DIGIT, THREE_DIGITS, DIGITS = f"[{N}]", f"[{N}]{{1,3}}", f"[{N}]+"
@@ -36,13 +37,13 @@ SIGNS = rf" ?[^\s{L}{N}]+[\r\n]*"
 SIGNS_SLASH = rf" ?[^\s{L}{N}]+[\r\n/]*"
 ASCII_SIGNS = r"!-/:-@\[-`{-~"
 
-# --- rules that begin a family ---------------------------------------------------------------------------
+# --- rules that begin a family ------------------------------------------------------------------
 
 GPT2 = Regex(rf"'(?:[stmd]|re|ve|ll)| ?[{L}]+| ?[{N}]+| ?[^\s{L}{N}]+|" + SPACES)
 
 
 def _llama3(number: str) -> Regex:
-    """Contraction, word with one character before it, number, signs, lines, spaces (cl100k's form)."""
+    """Contraction, word and the character before it, number, signs, lines, spaces (as cl100k)."""
     return Regex(rf"{CONTRACTION}|{BEFORE_WORD}[{L}]+|{number}|{SIGNS}|{LINES}")
 
 
@@ -69,9 +70,7 @@ EACH_NEWLINE = Regex(r"[\r\n]")
 NEWLINE_RUNS = Regex(r"[^\n]+|\n+")
 CJK = Regex("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", "blanked")
 CJK_HANGUL = Regex("[\u0800-\u9fa5\uac00-\ud7ff]+", "blanked")
-UP_TO_STOP = Regex(
-    " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+", "blanked"
-)
+UP_TO_STOP = Regex(" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+", "blanked")
 WORD_AFTER_SIGN = rf"[{ASCII_SIGNS}][A-Za-z]+|[^\r\n{L}{P}{S}]?[{L}{M}]+"
 DEEPSEEK3 = Regex(rf"{WORD_AFTER_SIGN}| ?[{P}{S}]+[\r\n]*|{LINES}")
 
@@ -96,7 +95,7 @@ ASIAN_SCRIPTS = (
     "\u1100-\u11ff"
 )
 
-# --- names ---------------------------------------------------------------------------------------------
+# --- names --------------------------------------------------------------------------------------
 
 _TABLE: dict[str, PreTokenizer] = {}
 
@@ -140,14 +139,14 @@ _register(
     ),
 )
 
-_register("qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan solar-open grok-2", QWEN2, clean_spaces=False)
+_register(
+    "qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan solar-open grok-2", QWEN2, clean_spaces=False
+)
 _register("stablelm2 megrez", QWEN2)
 _register("laguna", NEWLINE_RUNS, QWEN2, clean_spaces=False)
 _register(
     "qwen35",
-    Regex(
-        rf"{CONTRACTION}|{BEFORE_WORD}[{L}{M}]+|{ONE_DIGIT}| ?[^\s{L}{M}{N}]+[\r\n]*|{LINES}"
-    ),
+    Regex(rf"{CONTRACTION}|{BEFORE_WORD}[{L}{M}]+|{ONE_DIGIT}| ?[^\s{L}{M}{N}]+[\r\n]*|{LINES}"),
     clean_spaces=False,
 )
 _register(
@@ -206,7 +205,9 @@ _register(
     clean_spaces=False,
 )
 
-_register("deepseek-v3 hunyuan-dense joyai-llm hy_v4", BY_THREES, CJK, DEEPSEEK3, clean_spaces=False)
+_register(
+    "deepseek-v3 hunyuan-dense joyai-llm hy_v4", BY_THREES, CJK, DEEPSEEK3, clean_spaces=False
+)
 _register(
     "spark2_5",
     BY_THREES,
@@ -265,7 +266,6 @@ _register(
 _register(
     "sarvam-moe", NEWLINE_RUNS, byte_encode=False, escape_whitespaces=True, clean_spaces=False
 )
-_register("whitespace", Regex(r"\S+"), byte_encode=False)
 
 
 def pre_names() -> tuple[str, ...]:

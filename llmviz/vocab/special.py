@@ -1,8 +1,8 @@
 """Special tokens: which ids they have, and which of them end a generation.
 ↔ src/llama-vocab.cpp (llama_vocab::impl::load: special tokens, auto-detection, special_eog_ids)
 
-A file names some special ids by key. Others are known only by their text: llama.cpp looks for the names
-below, and so do we. A token that ends a generation is called EOG.
+A file names some special ids by key. Others are known only by their text: llama.cpp looks for the
+names below, and so do we. A token that ends a generation is called EOG.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEYS = {
     "fim_rep": ("tokenizer.ggml.fim_rep_token_id",),
     "fim_sep": ("tokenizer.ggml.fim_sep_token_id",),
 }
-"""Keys that may hold each special id; the later one wins. ``seperator`` is spelt so in the format."""
+"""Keys that may hold each special id; the later one wins. The format spells ``seperator``."""
 
 SPECIAL_NAMES = tuple(KEYS)
 
@@ -41,18 +41,21 @@ _DEEPSEEK_EOS = "<｜end▁of▁sentence｜>"
 
 BY_TEXT = {
     "eot": (
-        "<|eot_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> _<EOT> [EOT]"
-        f" {_DEEPSEEK_EOS} <end_of_utterance>"
+        "<|eot_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> _<EOT>"
+        f" [EOT] {_DEEPSEEK_EOS} <end_of_utterance>"
     ),
     "eom": "<|eom_id|>",
     "fim_pre": (
-        "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|> <|prefix|>"
+        "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE>"
+        " <|code_prefix|> <|prefix|>"
     ),
     "fim_suf": (
-        "<|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|> <|suffix|>"
+        "<|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF>"
+        " <|code_suffix|> <|suffix|>"
     ),
     "fim_mid": (
-        "<|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|> <|middle|>"
+        "<|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID>"
+        " <|code_middle|> <|middle|>"
     ),
     "fim_pad": "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD]",
     "fim_rep": "<|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>",
@@ -61,9 +64,9 @@ BY_TEXT = {
 """Texts by which a special token is found where no key names it, separated by spaces."""
 
 EOG_TEXTS = (
-    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|>"
-    " </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|>"
-    f" <|tool_response> {_DEEPSEEK_EOS} [e~["
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>"
+    " <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance>"
+    f" <eos> <turn|> <|tool_response> {_DEEPSEEK_EOS} [e~["
 )
 """Texts of tokens that end a generation, whatever the file says of them."""
 
@@ -114,8 +117,8 @@ def make_control(token: int, text: bytes, attrs: np.ndarray, warn: Warn) -> None
     """Give a token that must be a control token that attribute, with a warning if it lacks it."""
     if not attrs[token] & TokenAttr.CONTROL:
         warn(
-            f"control-looking token {token} {text.decode('utf-8', 'replace')!r} was not control-type; "
-            "this is probably a bug in the model. Its type is overridden"
+            f"control-looking token {token} {text.decode('utf-8', 'replace')!r} was not "
+            "control-type; this is probably a bug in the model. Its type is overridden"
         )
         attrs[token] |= TokenAttr.CONTROL
 
@@ -128,8 +131,9 @@ def find_by_text(
     Returns
     -------
     list of int
-        Candidates for ``eot`` where there are several. All of them end a generation and become control
-        tokens in any case, so which one it is may be found when somebody asks: that takes a while.
+        Candidates for ``eot`` where there are several. All of them end a generation and become
+        control tokens in any case, so which one it is may be found when somebody asks: that takes
+        a while.
     """
     several: list[int] = []
     for name, names in BY_TEXT.items():
@@ -185,8 +189,8 @@ def end_of_generation(
         if token >= 0 and token not in eog:
             eog.add(token)
             warn(
-                f"{name.upper()} token {token} {texts[token].decode('utf-8', 'replace')!r} is not known "
-                "to end a generation by its text; the tokenizer's configuration may be wrong"
+                f"{name.upper()} token {token} {texts[token].decode('utf-8', 'replace')!r} is not "
+                "known to end a generation by its text; the tokenizer's configuration may be wrong"
             )
 
     # Where a vocabulary has these texts, another of them is an ordinary token after all.

@@ -1,8 +1,8 @@
 """SentencePiece's byte-pair tokenizer: pairs are joined by the score of the token they make.
 ↔ src/llama-vocab.cpp (llm_tokenizer_spm_session)
 
-Spaces are written ``▁`` and the whole text is one word. A character that is no token falls back to the
-tokens of its bytes.
+Spaces are written ``▁`` and the whole text is one word. A character that is no token falls back
+to the tokens of its bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SPM(Tokenizer):
 
     models = ("llama",)
     type = "spm"
-    default_ids = {"bos": 1, "eos": 2, "unk": 0}
+    defaults = {"bos": 1, "eos": 2, "unk": 0}
 
     def __init__(self, vocab: Vocab, keys: Keys) -> None:
         super().__init__(vocab, keys)
@@ -71,8 +71,8 @@ class SPM(Tokenizer):
             token = find.get(bytes([byte]))
         if token is None:
             raise VocabError(
-                f"the vocabulary has no token for byte 0x{byte:02X}: neither '<0x{byte:02X}>' nor the "
-                "character itself, so the text cannot be tokenized. The model file is incomplete"
+                f"the vocabulary has no token for byte 0x{byte:02X}: neither '<0x{byte:02X}>' nor "
+                "the character itself, so it cannot write this text. The model file is incomplete"
             )
         return token
 

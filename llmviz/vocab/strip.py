@@ -1,4 +1,5 @@
-"""Which special tokens swallow white space beside them. ↔ src/llama-vocab.cpp (per-token attributes)
+"""Which special tokens swallow white space beside them.
+↔ src/llama-vocab.cpp (per-token attributes)
 
 GGUF files do not say, so llama.cpp goes by the names of the pre-tokenizer, the architecture and the
 model.

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from llmviz.errors import UnsupportedError, VocabError
+from llmviz.errors import UnsupportedError
 from llmviz.events import Steps
 from llmviz.vocab.attributes import TokenAttr
 
@@ -40,7 +40,8 @@ class Word(NamedTuple):
     Attributes
     ----------
     text : str
-        As it is in the prompt, but with the prefix space and with ``▁`` where the vocabulary writes it.
+        As it is in the prompt, but with the prefix space and with ``▁`` where the vocabulary
+        writes it.
     offset, length : int
         The bytes of the prompt that it covers.
     """
@@ -60,7 +61,8 @@ class ByteFallback(NamedTuple):
     bytes : bytes
         Its bytes.
     ids : list of int
-        Their tokens; fewer than bytes where the vocabulary has no token for a byte (which drops it).
+        Their tokens; fewer than bytes where the vocabulary has no token for a byte (which drops
+        it).
     """
 
     text: str
@@ -77,7 +79,7 @@ class Tokenizer(ABC):
 
     models: ClassVar[tuple[str, ...]] = ()
     type: ClassVar[str] = ""
-    default_ids: ClassVar[Mapping[str, int]] = {}
+    defaults: ClassVar[Mapping[str, int]] = {}
     """Special ids that hold unless the file says otherwise, by name (``"bos"``, ``"eos"`` ...)."""
     warns_double_eos: ClassVar[bool] = False
 
@@ -87,9 +89,11 @@ class Tokenizer(ABC):
 
     def __init__(self, vocab: Vocab, keys: Keys) -> None:
         self.vocab = vocab
+        self.default_ids = dict(self.defaults)
 
     def settle(self) -> None:
         """Correct the vocabulary's flags once the file's own have been read."""
+        return
 
     @abstractmethod
     def encode(self, text: bytes, after_special: bool) -> list[int]:
@@ -167,18 +171,7 @@ def find_tokenizer(model: str) -> type[Tokenizer]:
         "tokenizer" if known else "(unknown) tokenizer",
         model,
         supported=sorted({*TOKENIZERS, "none"}),
-        hint=f"This is the {known} tokenizer, which llmviz does not have" if known else
-        "The key is tokenizer.ggml.model",
+        hint=f"This is the {known} tokenizer, which llmviz does not have"
+        if known
+        else "The key is tokenizer.ggml.model",
     )
-
-
-def require_id(vocab: Vocab, name: str) -> int:
-    """A special id that has to be there because the vocabulary adds it to every prompt."""
-    token = getattr(vocab, name)
-    if token < 0:
-        raise VocabError(
-            f"the vocabulary asks for {name.upper()} to be added (add_{name}) but has no such token; "
-            "pass add_special=False, or override tokenizer.ggml."
-            f"add_{name}_token"
-        )
-    return token

@@ -1,11 +1,12 @@
-"""Code points, categories and the byte map of byte-level BPE. ↔ src/unicode.cpp, src/unicode-data.cpp
+"""Code points, categories and the byte map of byte-level BPE.
+↔ src/unicode.cpp, src/unicode-data.cpp
 
 Text is handled as llama.cpp handles it, so that the same bytes become the same tokens:
 
-* `decode` never fails on damaged UTF-8: a byte that starts no character becomes U+FFFD, and forms that
-  a strict decoder refuses (encoded surrogates, overlong forms) are accepted.
-* Categories are those of Unicode 15.1, read from ``unicode-15.1.txt``, so that they do not depend on
-  the Python (3.11 has 14.0, 3.12 has 15.0) or on any package's own tables.
+* `decode` never fails on damaged UTF-8: a byte that starts no character becomes U+FFFD, and forms
+  that a strict decoder refuses (encoded surrogates, overlong forms) are accepted.
+* Categories are those of Unicode 15.1, read from ``unicode-15.1.txt``, so that they do not depend
+  on the Python (3.11 has 14.0, 3.12 has 15.0) or on any package's own tables.
 * `collapse` replaces each non-ASCII character by one that stands for its category. The
   pre-tokenizers' expressions then need no Unicode support and see what llama.cpp's see. Two
   consequences are worth knowing: ``\\s`` is the 25 characters of Unicode's White_Space and nothing
@@ -44,8 +45,10 @@ __all__ = [
 REPLACEMENT = "\ufffd"
 
 WHITESPACE = frozenset(
-    [*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B)]
-    + [0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
+    [
+        *(*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B)),
+        *(0x2028, 0x2029, 0x202F, 0x205F, 0x3000),
+    ]
 )
 """Code points that ``\\s`` matches (Unicode's White_Space)."""
 
@@ -56,11 +59,11 @@ _VERTICAL_TAB = 0x0B
 
 _COLLAPSED = {"N": NUMBER, "L": LETTER, "P": PUNCTUATION, "M": MARK, "S": SYMBOL}
 
-# Bytes that a character takes, by the high half of its first byte; a stray continuation byte takes 1.
+# Bytes of a character by the high half of its first byte; a stray continuation byte is 1.
 _LENGTHS = bytes([1] * 12 + [2, 2, 3, 4])
 
 
-# --- UTF-8 -------------------------------------------------------------------------------------------
+# --- UTF-8 --------------------------------------------------------------------------------------
 
 
 def encode(text: str) -> bytes:
@@ -131,11 +134,11 @@ def split_chars(raw: bytes) -> list[bytes]:
         return chars
 
 
-# --- bytes written as printable characters (GPT-2) ------------------------------------------------------
+# --- bytes written as printable characters (GPT-2) ----------------------------------------------
 
 
 def _printable_bytes() -> list[str]:
-    """A printable character for each of the 256 bytes: itself where it is one, else from U+0100 on."""
+    """A printable character for each byte: its own where it is one, else from U+0100 on."""
     keep = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     chars, spare = [], 0x100
     for byte in range(256):
@@ -171,7 +174,7 @@ def decode_bytes_text(text: bytes) -> str:
     return text.decode("utf-8", "backslashreplace")
 
 
-# --- categories --------------------------------------------------------------------------------------
+# --- categories ---------------------------------------------------------------------------------
 
 
 @cache
@@ -183,7 +186,7 @@ def _categories() -> tuple[list[int], str]:
 
 
 def category(point: int) -> str:
-    """First letter of a code point's general category: one of ``LNZMPSC``, or ``-`` if unassigned."""
+    """First letter of a code point's general category: one of ``LNZMPSC``, ``-`` if unassigned."""
     starts, letters = _categories()
     return letters[bisect_right(starts, point) - 1]
 
@@ -212,5 +215,5 @@ def collapse(text: str) -> str:
 
 
 def blank(text: str) -> str:
-    """`text`, same length, with non-ASCII white space replaced by an ASCII one; the rest as it is."""
+    """`text`, same length, with non-ASCII white space replaced by an ASCII one."""
     return text if text.isascii() else text.translate(_BLANK)
