@@ -102,7 +102,8 @@ class Batch:
             The entry gives what earlier ones left out, or leaves out what they gave.
         """
         i = len(self.token)
-        for name, value in (("pos", pos), ("seq_id", seq_ids), ("logits", logits)):
+        given = {"pos": pos, "seq_id": seq_ids, "logits": logits}
+        for name, value in given.items():
             have = getattr(self, name)
             if i and (value is None) != (have is None):
                 raise BatchError(
@@ -110,12 +111,12 @@ class Batch:
                     f"earlier tokens of this batch are {'without' if have is None else 'with'} it: "
                     "give it for every token or for none"
                 )
+        for name, value in given.items():
             if value is None:
                 continue
-            if have is None:
-                have = []
-                setattr(self, name, have)
-            have.append(_as_seq_ids(value) if name == "seq_id" else value)
+            if getattr(self, name) is None:
+                setattr(self, name, [])
+            getattr(self, name).append(_as_seq_ids(value) if name == "seq_id" else value)
         self.token.append(token)
 
     def clear(self) -> None:
@@ -257,7 +258,7 @@ def _make_ubatch(
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class BatchAllocr:
     """Checks a batch, fills in what was left out, and cuts it up (``llama_batch_allocr``).
 

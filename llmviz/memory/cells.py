@@ -162,6 +162,8 @@ class KVCells:
         seq_id : list of tuple of int
             The sequences of each cell.
         """
+        if not len(idxs):
+            return
         self.pos[idxs] = pos
         self.shift[idxs] = 0
         self.tok[idxs] = tok

@@ -50,9 +50,11 @@ class KVCacheContext:
         self._i_cur = 0
 
     def next(self) -> bool:
-        """Go to the next ubatch; False when the last one is done."""
+        """Go to the next ubatch; False, and stay, when this is the last one."""
+        if self._i_cur + 1 >= len(self.ubatches):
+            return False
         self._i_cur += 1
-        return self._i_cur < len(self.ubatches)
+        return True
 
     def apply(self) -> bool:
         """Enter the current ubatch into the cells, or carry out the update.

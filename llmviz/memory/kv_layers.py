@@ -107,7 +107,7 @@ def make_layers(
     type_v: GGMLType,
     v_trans: bool,
 ) -> list[KVLayer]:
-    """Allocate the layers (il, n_embd_k_gqa, n_embd_v_gqa); the pages come when they are written."""
+    """Allocate the layers (il, n_embd_k_gqa, n_embd_v_gqa); memory is taken as it is written."""
     dtype_k, dtype_v = _dtype("type_k", type_k), _dtype("type_v", type_v)
     n_v_max = max((n_v for _, _, n_v in layers), default=0)
     made = []

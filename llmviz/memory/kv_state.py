@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["state_read", "state_write"]
 
+_ROTATION = (0, 0)
+"""Width of the rotation that llama.cpp applies to K and V before it quantizes them: never here."""
+
 
 def state_write(kv: KVCache, seq_id: int = -1) -> bytes:
     """State of one sequence, or with -1 of all.
@@ -42,7 +45,7 @@ def state_write(kv: KVCache, seq_id: int = -1) -> bytes:
         if not len(idxs):
             continue
         out += [_cell(cells, i, seq_id, kv.n_seq_max) for i in idxs.tolist()]
-        out.append(struct.pack("<II", kv.v_trans, len(kv.layers)))
+        out.append(struct.pack("<IIII", kv.v_trans, len(kv.layers), *_ROTATION))
         for layer in kv.layers:
             out.append(struct.pack("<iQ", kv.type_k, layer.k.shape[2] * layer.k.itemsize))
             out.append(layer.k[stream, idxs].tobytes())
@@ -166,6 +169,8 @@ def _read_cells(kv: KVCache, reader: _Reader, stream: int, n_cells: int, seq_id:
 def _read_data(kv: KVCache, reader: _Reader, stream: int, idxs: np.ndarray) -> None:
     reader.expect("I", int(kv.v_trans), "V transposition")
     reader.expect("I", len(kv.layers), "number of layers")
+    reader.expect("I", _ROTATION[0], "key rotation")
+    reader.expect("I", _ROTATION[1], "value rotation")
     for layer in kv.layers:
         width = layer.k.shape[2]
         reader.expect("i", int(kv.type_k), f"key type of layer {layer.il}")

@@ -53,7 +53,7 @@ class MemoryContext(Protocol):
     """
 
     def next(self) -> bool:
-        """Go to the next ubatch; False when the last one is done."""
+        """Go to the next ubatch; False, and stay, when this is the last one."""
 
     def apply(self) -> bool:
         """Put the current ubatch into the memory (or carry out the update); False on failure."""

@@ -12,6 +12,7 @@ import numpy as np
 from llmviz.batch import LLAMA_MAX_SEQ, Ubatch
 from llmviz.errors import UnsupportedError
 from llmviz.memory.cells import KVCells
+from llmviz.memory.memory import CacheError
 
 __all__ = ["SWA_TYPES", "SlotInfo", "check_swa_type", "find_slot", "is_masked_swa", "usable_cells"]
 
@@ -74,7 +75,7 @@ def check_swa_type(n_swa: int, swa_type: str) -> None:
     if swa_type not in SWA_TYPES:
         raise UnsupportedError("sliding-window type", str(swa_type), supported=SWA_TYPES)
     if swa_type != "none" and n_swa < 1:
-        raise ValueError(f"swa_type {swa_type!r} needs n_swa >= 1, got {n_swa}")
+        raise CacheError(f"swa_type {swa_type!r} needs n_swa >= 1, got {n_swa}")
 
 
 def is_masked_swa(n_swa: int, swa_type: str, p0: np.ndarray, p1: np.ndarray | int) -> np.ndarray:
