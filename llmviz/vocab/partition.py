@@ -13,7 +13,7 @@ import numpy as np
 
 from llmviz.vocab.attributes import TokenAttr
 
-__all__ = ["Fragment", "Piece", "Special", "cut_out", "partition", "special_cache"]
+__all__ = ["Fragment", "Piece", "Search", "partition", "special_cache"]
 
 _SPACES = b" \t\n\v\f\r"
 _CUT_OUT = TokenAttr.CONTROL | TokenAttr.USER_DEFINED | TokenAttr.UNKNOWN
@@ -59,9 +59,7 @@ def special_cache(texts: Sequence[bytes], attrs: np.ndarray) -> list[int]:
     return sorted(ids, key=lambda token: -len(texts[token]))
 
 
-def cut_out(
-    cache: Iterable[int], texts: Sequence[bytes], attrs: np.ndarray, parse_special: bool
-) -> list[Special]:
+class Search:
     """The special tokens that a text is searched for, in order.
 
     Parameters
@@ -74,19 +72,36 @@ def cut_out(
         Whether the texts of control and unknown tokens are taken for these tokens. User-defined
         tokens always are.
     """
-    specials = ((texts[token], token, int(attrs[token])) for token in cache)
-    return [each for each in specials if parse_special or not each[2] & _ONLY_IF_PARSED]
+
+    def __init__(
+        self,
+        cache: Iterable[int],
+        texts: Sequence[bytes],
+        attrs: np.ndarray,
+        parse_special: bool,
+    ) -> None:
+        specials = ((texts[token], token, int(attrs[token])) for token in cache)
+        self.specials = [s for s in specials if parse_special or not s[2] & _ONLY_IF_PARSED]
+        self._by_first_byte: dict[int, list[int]] = {}
+        for place, (text, _, _) in enumerate(self.specials):
+            self._by_first_byte.setdefault(text[0], []).append(place)
+
+    def occurring(self, raw: bytes) -> list[Special]:
+        """Those whose text occurs in `raw`, in order."""
+        places = (place for byte in set(raw) for place in self._by_first_byte.get(byte, ()))
+        found = sorted(place for place in places if self.specials[place][0] in raw)
+        return [self.specials[place] for place in found]
 
 
-def partition(raw: bytes, specials: Iterable[Special]) -> list[Piece]:
+def partition(raw: bytes, search: Search) -> list[Piece]:
     """Where special tokens and text lie in a prompt.
 
     Parameters
     ----------
     raw : bytes
         The prompt.
-    specials : iterable of Special
-        What to look for, from `cut_out`.
+    search : Search
+        What to look for.
 
     Returns
     -------
@@ -94,7 +109,7 @@ def partition(raw: bytes, specials: Iterable[Special]) -> list[Piece]:
         Id -1 is text. White space next to a token that strips it belongs to no piece.
     """
     pieces: list[Piece] = [(-1, 0, len(raw))] if raw else []
-    for special in [special for special in specials if special[0] in raw]:
+    for special in search.occurring(raw):
         pieces = [
             part
             for piece in pieces

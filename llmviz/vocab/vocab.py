@@ -21,7 +21,7 @@ from llmviz.vocab.attributes import TokenAttr
 from llmviz.vocab.chat import ChatTemplate
 from llmviz.vocab.keys import HasKeys
 from llmviz.vocab.loading import load_steps
-from llmviz.vocab.partition import Fragment, Piece, Special, cut_out, partition
+from llmviz.vocab.partition import Fragment, Piece, Search, partition
 from llmviz.vocab.special import SPECIAL_NAMES, first_walked
 from llmviz.vocab.tables import SpecialIds, TokenTexts, VocabWarning
 from llmviz.vocab.tokenizer import Tokenizer
@@ -97,7 +97,7 @@ class Vocab:
         self.special_cache: list[int] = []
         self._tokenizer: Tokenizer | None = None
         self._eot: list[int] = []
-        self._specials: dict[bool, list[Special]] = {}
+        self._searches: dict[bool, Search] = {}
         self._pieces: dict[int, bytes] = {}
         self._compiled: dict[str, ChatTemplate] = {}
         self.set_special({}, [])
@@ -289,10 +289,10 @@ class Vocab:
     def _cut(self, text: str | bytes, parse_special: bool) -> tuple[bytes, list[Piece]]:
         """The prompt's bytes, and where special tokens and text lie in them."""
         raw = encode(text) if isinstance(text, str) else bytes(text)
-        if parse_special not in self._specials:
+        if parse_special not in self._searches:
             cache, raws = self.special_cache, self.tokens.raws
-            self._specials[parse_special] = cut_out(cache, raws, self.attrs, parse_special)
-        return raw, partition(raw, self._specials[parse_special])
+            self._searches[parse_special] = Search(cache, raws, self.attrs, parse_special)
+        return raw, partition(raw, self._searches[parse_special])
 
     def _begin(self, add_special: bool) -> list[int]:
         return [self._required("bos")] if add_special and self.add_bos else []
