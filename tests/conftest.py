@@ -17,6 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+# Before numpy is imported: BLAS threads of parallel workers wait for each other in busy loops.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from filelock import FileLock
 
