@@ -126,4 +126,3 @@ def softmax(x: np.ndarray) -> np.ndarray:
     x = np.asarray(x, np.float64)
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
-

@@ -21,7 +21,7 @@ FOREVER = 10**9
 
 
 def lifetimes(gf: Graph, outputs: list[Tensor]) -> dict[int, tuple[Tensor, int, int]]:
-    """``id -> (tensor, first node, last node)`` during which its memory must hold, found by hand."""
+    """``id -> (tensor, first node, last node)`` that its memory must hold for, by hand."""
     lives: dict[int, tuple[Tensor, int, int]] = {}
     for t in gf.leafs:
         if t.is_input:

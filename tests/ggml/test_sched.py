@@ -172,9 +172,7 @@ def test_an_edit_of_another_shape_is_refused() -> None:
 
 @pytest.mark.parametrize("want", [never, None])
 @pytest.mark.parametrize("after", [0, 1, 3])
-def test_abort_is_asked_before_every_node(
-    want: Callable[[str], bool] | None, after: int
-) -> None:
+def test_abort_is_asked_before_every_node(want: Callable[[str], bool] | None, after: int) -> None:
     sched, _ = layered()
     calls = 0
 

@@ -7,7 +7,6 @@ import pytest
 
 from llmviz.ggml.types import TYPES, GGMLType, row_size
 
-
 KNOWN = [t for t in gguf.GGMLQuantizationType if t.name != "Q8_1"]
 
 
