@@ -33,26 +33,19 @@ def test_imports_nothing_of_the_engine() -> None:
 def test_missing_wheel_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     from llmviz.reference import capi
 
+    monkeypatch.setattr(capi, "api", capi.api.__wrapped__)  # not the library that is loaded already
     monkeypatch.setattr(capi, "WHEEL", "no_such_llama_wheel")
-    capi.api.cache_clear()
-    try:
-        assert not capi.available()
-        assert "no_such_llama_wheel is missing: pip install" in capi.unavailable_reason()
-    finally:
-        capi.api.cache_clear()
+    assert not capi.available()
+    assert "no_such_llama_wheel is missing: pip install" in capi.unavailable_reason()
 
 
 def test_other_layout_is_refused(llamacpp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     from llmviz.reference import capi
 
+    monkeypatch.setattr(capi, "api", capi.api.__wrapped__)
     monkeypatch.setitem(capi.CONTEXT_DEFAULTS, "n_ctx", 4096)
-    capi.api.cache_clear()
-    try:
-        assert "another layout of llama_context_params (n_ctx is 512, not 4096)" in (
-            capi.unavailable_reason()
-        )
-    finally:
-        capi.api.cache_clear()
+    reason = capi.unavailable_reason()
+    assert "another layout of llama_context_params (n_ctx is 512, not 4096)" in reason
 
 
 def test_text_to_tokens_and_back(dense) -> None:
