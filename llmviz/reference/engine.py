@@ -109,7 +109,7 @@ class Reference(MemoryOps):
         self._want = want
         self._keep: list[Any] = []  # what C holds pointers to
         self._failure: BaseException | None = None
-        self._model = self._context = self._memory = None
+        self._model = self._context = None
         unknown = set(params) - set(CONTEXT_DEFAULTS)
         if unknown:
             raise TypeError(f"no such llama_context_params: {', '.join(sorted(unknown))}")
@@ -166,7 +166,6 @@ class Reference(MemoryOps):
             reason = self._last_error()
             self.close()
             raise LlmvizError(f"llama.cpp refuses the context: {reason}")
-        self._memory = lib.llama_get_memory(self._context)
 
     def _overrides(self, values: Mapping[str, int | float | bool | str]) -> Any:
         ffi = self._api.ffi
@@ -409,7 +408,7 @@ class Reference(MemoryOps):
                 lib.llama_free(self._context)
             if self._model is not None:
                 lib.llama_model_free(self._model)
-        self._context = self._model = self._memory = None
+        self._context = self._model = None
 
     def __enter__(self) -> Reference:
         return self
