@@ -182,7 +182,7 @@ class Recorder:
             return
         if event.kind != "data":
             return
-        if event.step == 15:
+        if event.step == 15 and hasattr(event.value, "p"):
             self._candidates = event.value
         handler = self._handlers.get((event.step, event.name))
         if handler is not None:

@@ -58,7 +58,9 @@ class View(anywidget.AnyWidget):
         """Let go of the page's side and of everything that the view follows."""
         if not self.closed:
             self.closed = True
+            layout = self.layout  # ours alone: every widget makes one and leaves it behind
             super().close()
+            layout.close()
 
     def __enter__(self) -> View:
         return self

@@ -55,9 +55,10 @@ class DebuggerView(View):
         self.dbg = dbg
         super().__init__(**kwargs)
         self._answers = {
-            getattr(method, "answers"): name  # noqa: B009 (set by the decorator)
-            for name in dir(type(self))
-            if hasattr(method := getattr(type(self), name, None), "answers")
+            member.answers: name
+            for kind in reversed(type(self).__mro__)
+            for name, member in vars(kind).items()
+            if hasattr(member, "answers")
         }
         self.on_msg(self._on_message)
         self._end = dbg.on_change(_weakly(self))

@@ -1,7 +1,7 @@
-"""A page without Jupyter around a live view: the ES module in Chromium, its Python side in the test.
+"""A page without Jupyter around a live view: the ES module in Chromium, its Python side here.
 
 The page holds the plain widget model (get, set, save_changes, send, on, off). What it sends goes
-through playwright to the view in this process, and what changed there goes back, as a kernel would do.
+through playwright to the view in this process, and what changed there goes back, as with a kernel.
 """
 
 from __future__ import annotations
@@ -35,12 +35,21 @@ function take(news) {
   for (const k in news) state[k] = decode(news[k]);
   for (const k in news) fire("change:" + k);
 }
-window.arrive = ({ state, messages }) => { take(state); messages.forEach((m) => fire("msg:custom", m, [])); };
-const tell = async (what) => { if (!window.kernelGone) window.arrive(await window.toPython(what)); };
+window.arrive = ({ state, messages }) => {
+  take(state);
+  messages.forEach((m) => fire("msg:custom", m, []));
+};
+const tell = async (what) => {
+  if (!window.kernelGone) window.arrive(await window.toPython(what));
+};
 window.model = {
   get: (k) => state[k],
   set(k, v) { state[k] = v; changed.add(k); fire("change:" + k); },
-  save_changes() { const set = {}; for (const k of changed) set[k] = state[k]; changed.clear(); tell({ set }); },
+  save_changes() {
+    const set = Object.fromEntries([...changed].map((k) => [k, state[k]]));
+    changed.clear();
+    tell({ set });
+  },
   send: (message) => { tell({ message }); },
   on: (e, f) => { (listeners[e] = listeners[e] || []).push(f); },
   off: (e, f) => { listeners[e] = (listeners[e] || []).filter((g) => g !== f); },

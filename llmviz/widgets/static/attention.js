@@ -117,7 +117,7 @@ export function attentionZone(host) {
       const w = weights[j];
       if (Number.isNaN(w) || w < 0.004) return [];
       const y0 = (j + 0.5) * line, y1 = (chosen + 0.5) * line;
-      return [svg("path", { d: `M0 ${y0} C${width * 0.55} ${y0} ${width * 0.45} ${y1} ${width} ${y1}`, "stroke-width": (1 + w * line * 0.7).toFixed(2), "stroke-opacity": (0.25 + 0.65 * w).toFixed(3) })];
+      return [svg("path", { d: `M0 ${y0} C${width * 0.55} ${y0} ${width * 0.45} ${y1} ${width} ${y1}`, "stroke-width": (1 + w * line * 0.7).toFixed(2), "stroke-opacity": (0.15 + 0.75 * Math.sqrt(w)).toFixed(3) })];
     }));
     tops.hidden = wide < 13;
     tops.style.gridTemplateColumns = `repeat(${n}, ${wide}px)`;
