@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -26,7 +28,7 @@ from llmviz.model.kv_tensors import KVTensors
 from llmviz.model.model import Model
 from llmviz.outputs import Outputs
 
-__all__ = ["Context", "ContextParams", "DecodeStatus", "context_steps"]
+__all__ = ["Checkpoint", "Context", "ContextParams", "DecodeStatus", "context_steps"]
 
 KV_TYPES = {"f16": GGMLType.F16, "f32": GGMLType.F32}
 
@@ -37,6 +39,18 @@ class DecodeStatus(IntEnum):
     OK = 0
     NO_KV_SLOT = 1
     ABORTED = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """State of a context at a ubatch's start; opaque, see `Context.checkpoint`."""
+
+    memory: Any
+    rows: Any
+    rows_before_update: Any
+    mctx: Any
+    balloc: BatchAllocr
+    outputs: Outputs
 
 
 def context_steps(model: Model, *, depth: int = 0, **params: Any) -> Steps[Context]:
@@ -76,6 +90,8 @@ class Context:
         ``clear``, ``cells``.
     n_reused : int
         How often a graph was used again instead of being built.
+    keeps_history : bool
+        Set by who takes checkpoints: rows that a shift is about to change are then kept.
     """
 
     def __init__(self, model: Model, **params: Any) -> None:
@@ -88,6 +104,9 @@ class Context:
         self.n_reused = 0
         self._result: GraphResult | None = None
         self._abort: Callable[[], bool] | None = self.params.abort_callback
+        self.keeps_history = False
+        self._mctx: Any = None
+        self._before_update: Any = None
         for name, value in vars(self.cparams).items():
             yield Event("data", name, depth, 7, value)
 
@@ -203,6 +222,11 @@ class Context:
             yield Event("exit", "decode", depth, 11, DecodeStatus.NO_KV_SLOT)
             return DecodeStatus.NO_KV_SLOT
         self._outputs.reserve(self._balloc.n_outputs, self.n_batch, self.cparams.embeddings)
+        return (yield from self._run_ubatches(mctx, want, depth))
+
+    def _run_ubatches(self, mctx: Any, want: Want | None, depth: int) -> Steps[DecodeStatus]:
+        """The rest of decode once slots are found; begins at the plan's current ubatch."""
+        self._mctx = mctx
         while True:
             ubatch = mctx.get_ubatch()
             try:
@@ -334,6 +358,8 @@ class Context:
         """Pending shifts and copies. ↔ llama_context::memory_update"""
         mctx = self.memory.init_update(self._k_shift)
         if mctx.get_status() == MemoryStatus.SUCCESS:
+            if self.keeps_history:
+                self._before_update = self.memory.save_rows()
             mctx.apply()
 
     def _show_logits(self, depth: int) -> Steps[None]:
@@ -342,6 +368,48 @@ class Context:
         yield event
         if event.value is not logits:
             self._outputs.replace_logits(event.value)
+
+    # history: what a debugger needs to come back to a ubatch's start
+
+    def checkpoint(self) -> Checkpoint:
+        """The state at a ubatch's start; call it at the enter event of ``process_ubatch``.
+
+        With `keeps_history` set before decoding begins, `rewind` can come back to it.
+        """
+        before, self._before_update = self._before_update, None
+        return Checkpoint(
+            memory=self.memory.snapshot(),
+            rows=self.memory.save_rows(self._mctx.sinfo),
+            rows_before_update=before,
+            mctx=copy.copy(self._mctx),
+            balloc=copy.copy(self._balloc),
+            outputs=self._outputs.copy(),
+        )
+
+    def rewind(self, newer: Sequence[Checkpoint], to: Checkpoint) -> None:
+        """Bring memory and outputs back to `to`.
+
+        Parameters
+        ----------
+        newer : sequence of Checkpoint
+            Those taken after `to`, newest first: each knows the rows overwritten after it.
+        to : Checkpoint
+        """
+        for point in newer:
+            self.memory.restore_rows(point.rows)
+            if point.rows_before_update is not None:
+                self.memory.restore_rows(point.rows_before_update)
+        self.memory.restore_rows(to.rows)
+        self.memory.restore(to.memory)
+        self._balloc = copy.copy(to.balloc)
+        self._outputs = to.outputs.copy()
+        self._before_update = None
+
+    def resume_steps(
+        self, checkpoint: Checkpoint, want: Want | None = None, *, depth: int = 0
+    ) -> Steps[DecodeStatus]:
+        """Go on from a checkpoint that was rewound to, with the enter of ``process_ubatch``."""
+        return (yield from self._run_ubatches(copy.copy(checkpoint.mctx), want, depth))
 
     # results
 

@@ -2,7 +2,7 @@
 
 ↔ examples/simple/simple.cpp
 
-`generate_steps` is steps 8 to 16 in order, each a scope of events; `generate` drains it and keeps
+`Generation.steps` is steps 8 to 16 in order, each a scope of events; `generate` drains it and keeps
 the text. Steps 1 to 7 are `llmviz.load` and `model.context`.
 """
 
@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llmviz.batch import Batch
-from llmviz.context import Context, DecodeStatus
+from llmviz.context import Checkpoint, Context, DecodeStatus
 from llmviz.errors import LlmvizError
 from llmviz.events import Event, Steps, scope
 from llmviz.ggml.sched import Want, never
 from llmviz.sampling import Chain
 
-__all__ = ["GenerateResult", "generate", "generate_steps"]
+__all__ = ["GenerateResult", "Generation", "SavedGeneration", "generate", "generate_steps"]
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
 
@@ -36,13 +36,24 @@ class GenerateResult:
     text : str
         The generated text.
     stop : str
-        Why it ended: ``"eog"``, ``"n_predict"`` or ``"context full"``.
+        Why it ended: ``"eog"``, ``"n_predict"``, ``"context full"`` or ``"aborted"``.
     """
 
     prompt_tokens: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     stop: str = ""
+
+
+@dataclass(frozen=True)
+class SavedGeneration:
+    """A generation at a ubatch's start; opaque, see `Generation.save`."""
+
+    context: Checkpoint
+    chain: Chain
+    result: GenerateResult
+    utf8: Any
+    batches: list[Batch]
 
 
 def generate(
@@ -76,124 +87,184 @@ def generate_steps(
     want: Want | None = None,
     depth: int = 0,
 ) -> Steps[GenerateResult]:
-    """`generate` as events.
+    """`generate` as events; see `Generation.steps`."""
+    return (yield from Generation(ctx, prompt, chain, n_predict).steps(want, depth=depth))
 
-    Parameters
+
+class Generation:
+    """One run from a prompt; parameters as `generate`.
+
+    Attributes
     ----------
-    want : callable or None
-        ``want(name)`` says which graph nodes become events; None means all.
-
-    Raises
-    ------
-    LlmvizError
-        The prompt gives no token, or does not fit into the context.
+    chain : Chain
+    result : GenerateResult
+        What there is so far.
     """
-    chain = Chain.default(seed=42) if chain is None else chain
-    result = GenerateResult()
-    text = yield from scope("prompt", 8, depth, _prompt(ctx, prompt, depth + 1))
-    ids = yield from scope("tokenize", 9, depth, _tokenize(ctx, text, depth + 1))
-    result.prompt_tokens = ids
-    utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-    while True:
-        batches = yield from scope("batch", 10, depth, _batches(ctx, ids, depth + 1))
-        status = DecodeStatus.OK
-        for batch in batches:
-            status = yield from ctx.decode_steps(batch, want, depth=depth)
-            if status != DecodeStatus.OK:
-                break
-        if status == DecodeStatus.ABORTED:
-            result.stop = "aborted"
-        elif status == DecodeStatus.NO_KV_SLOT:
-            result.stop = "context full"
-        else:
-            token = yield from scope("sample", 15, depth, _sample(ctx, chain, want, depth + 1))
-            yield from scope(
-                "accept", 16, depth, _accept(ctx, token, utf8, result, n_predict, depth + 1)
-            )
-            ids = result.tokens[-1:]
-        if result.stop:
-            rest = utf8.decode(b"", final=True)
-            result.text += rest
-            yield Event("data", "stop", depth, 16, result.stop, {"text": rest})
-            return result
 
+    def __init__(
+        self, ctx: Context, prompt: Prompt, chain: Chain | None = None, n_predict: int = 64
+    ) -> None:
+        self.ctx = ctx
+        self.prompt = prompt
+        self.chain = Chain.default(seed=42) if chain is None else chain
+        self.n_predict = n_predict
+        self.result = GenerateResult()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._batches: list[Batch] = []  # not decoded yet; the first is being decoded
 
-def _prompt(ctx: Context, prompt: Prompt, depth: int) -> Steps[str | list[int]]:
-    """Step 8: the text that is tokenized; messages go through the chat template."""
-    text: Any = prompt
-    if not isinstance(prompt, str):
-        parts: list[Any] = list(prompt)
-        if parts and all(isinstance(p, Mapping) for p in parts):
-            text = ctx.model.vocab.apply_chat_template(parts, add_generation_prompt=True)
-        else:
-            text = [int(p) for p in parts]
-    event = Event("data", "prompt", depth, 8, text)
-    yield event
-    return event.value
+    def steps(self, want: Want | None = None, *, depth: int = 0) -> Steps[GenerateResult]:
+        """The whole run as events.
 
+        Parameters
+        ----------
+        want : callable or None
+            ``want(name)`` says which graph nodes become events; None means all.
 
-def _tokenize(ctx: Context, text: str | list[int], depth: int) -> Steps[list[int]]:
-    """Step 9: token ids; BOS and the like only where sequence 0 begins."""
-    if isinstance(text, str):
-        first = ctx.memory.seq_pos_max(0) < 0
-        ids = yield from ctx.model.vocab.tokenize_steps(
-            text, add_special=first, parse_special=True, depth=depth
-        )
-    else:
-        ids = list(text)
-    event = Event("data", "tokens", depth, 9, ids)
-    yield event
-    ids = list(event.value)
-    used = ctx.memory.seq_pos_max(0) + 1
-    if not ids:
-        raise LlmvizError(
-            "the prompt gives no token: write some text, or choose a model that adds BOS"
-        )
-    if used + len(ids) > ctx.n_ctx_seq:
-        raise LlmvizError(
-            f"the prompt has {len(ids)} tokens and {used} are in the context, which holds "
-            f"{ctx.n_ctx_seq}: shorten it or make the context with a larger n_ctx"
-        )
-    return ids
+        Raises
+        ------
+        LlmvizError
+            The prompt gives no token, or does not fit into the context.
+        """
+        text = yield from scope("prompt", 8, depth, self._prompt(depth + 1))
+        ids = yield from scope("tokenize", 9, depth, self._tokenize(text, depth + 1))
+        self.result.prompt_tokens = ids
+        yield from scope("batch", 10, depth, self._batch(ids, depth + 1))
+        return (yield from self._run(want, depth, None))
 
+    def _run(
+        self, want: Want | None, depth: int, resumed: Checkpoint | None
+    ) -> Steps[GenerateResult]:
+        """Steps 11 to 16 until something stops it; begins with the batches that wait."""
+        result = self.result
+        while True:
+            status = DecodeStatus.OK
+            while self._batches and status == DecodeStatus.OK:
+                if resumed is None:
+                    decoding = self.ctx.decode_steps(self._batches[0], want, depth=depth)
+                else:
+                    decoding = self.ctx.resume_steps(resumed, want, depth=depth)
+                    resumed = None
+                status = yield from decoding
+                self._batches.pop(0)
+            if status == DecodeStatus.ABORTED:
+                result.stop = "aborted"
+            elif status == DecodeStatus.NO_KV_SLOT:
+                result.stop = "context full"
+            else:
+                token = yield from scope("sample", 15, depth, self._sample(want, depth + 1))
+                yield from scope("accept", 16, depth, self._accept(token, depth + 1))
+            if result.stop:
+                rest = self._utf8.decode(b"", final=True)
+                result.text += rest
+                yield Event("data", "stop", depth, 16, result.stop, {"text": rest})
+                return result
+            yield from scope("batch", 10, depth, self._batch(result.tokens[-1:], depth + 1))
 
-def _batches(ctx: Context, ids: list[int], depth: int) -> Steps[list[Batch]]:
-    """Step 10: the tokens in batches of at most n_batch."""
-    batches = []
-    for start in range(0, len(ids), ctx.n_batch):
-        event = Event("data", "batch", depth, 10, Batch.get_one(ids[start : start + ctx.n_batch]))
+    # one step each
+
+    def _prompt(self, depth: int) -> Steps[str | list[int]]:
+        """Step 8: the text that is tokenized; messages go through the chat template."""
+        text: Any = self.prompt
+        if not isinstance(text, str):
+            parts: list[Any] = list(self.prompt)
+            if parts and all(isinstance(p, Mapping) for p in parts):
+                vocab = self.ctx.model.vocab
+                text = vocab.apply_chat_template(parts, add_generation_prompt=True)
+            else:
+                text = [int(p) for p in parts]
+        event = Event("data", "prompt", depth, 8, text)
         yield event
-        batches.append(event.value)
-    return batches
+        return event.value
 
+    def _tokenize(self, text: str | list[int], depth: int) -> Steps[list[int]]:
+        """Step 9: token ids; BOS and the like only where sequence 0 begins."""
+        used = self.ctx.memory.seq_pos_max(0) + 1
+        if isinstance(text, str):
+            ids = yield from self.ctx.model.vocab.tokenize_steps(
+                text, add_special=used == 0, parse_special=True, depth=depth
+            )
+        else:
+            ids = list(text)
+        event = Event("data", "tokens", depth, 9, ids)
+        yield event
+        ids = list(event.value)
+        if not ids:
+            raise LlmvizError(
+                "the prompt gives no token: write some text, or choose a model that adds BOS"
+            )
+        if used + len(ids) > self.ctx.n_ctx_seq:
+            raise LlmvizError(
+                f"the prompt has {len(ids)} tokens and {used} are in the context, which holds "
+                f"{self.ctx.n_ctx_seq}: shorten it or make the context with a larger n_ctx"
+            )
+        return ids
 
-def _sample(ctx: Context, chain: Chain, want: Want | None, depth: int) -> Steps[int]:
-    """Step 15: one token from the last row of logits."""
-    if want is never:
-        return chain.sample(ctx, -1)
-    return (yield from chain.sample_steps(ctx, -1, depth=depth))
+    def _batch(self, ids: list[int], depth: int) -> Steps[None]:
+        """Step 10: the tokens in batches of at most n_batch."""
+        for start in range(0, len(ids), self.ctx.n_batch):
+            batch = Batch.get_one(ids[start : start + self.ctx.n_batch])
+            event = Event("data", "batch", depth, 10, batch)
+            yield event
+            self._batches.append(event.value)
 
+    def _sample(self, want: Want | None, depth: int) -> Steps[int]:
+        """Step 15: one token from the last row of logits."""
+        if want is never:
+            return self.chain.sample(self.ctx, -1)
+        return (yield from self.chain.sample_steps(self.ctx, -1, depth=depth))
 
-def _accept(
-    ctx: Context,
-    token: int,
-    utf8: codecs.IncrementalDecoder,
-    result: GenerateResult,
-    n_predict: int,
-    depth: int,
-) -> Steps[int]:
-    """Step 16: end of generation? else the token's bytes join the text once they are whole
-    characters.
-    """
-    vocab = ctx.model.vocab
-    eog = vocab.is_eog(token)
-    piece = b"" if eog else vocab.token_to_piece(token)
-    text = utf8.decode(piece)
-    result.tokens.append(token)
-    result.text += text
-    if eog:
-        result.stop = "eog"
-    elif len(result.tokens) >= n_predict >= 0:
-        result.stop = "n_predict"
-    yield Event("data", "token", depth, 16, token, {"piece": piece, "text": text, "eog": eog})
-    return token
+    def _accept(self, token: int, depth: int) -> Steps[int]:
+        """Step 16: end of generation? else the token's bytes join the text as whole characters."""
+        vocab, result = self.ctx.model.vocab, self.result
+        eog = vocab.is_eog(token)
+        piece = b"" if eog else vocab.token_to_piece(token)
+        text = self._utf8.decode(piece)
+        result.tokens.append(token)
+        result.text += text
+        if eog:
+            result.stop = "eog"
+        elif len(result.tokens) >= self.n_predict >= 0:
+            result.stop = "n_predict"
+        yield Event("data", "token", depth, 16, token, {"piece": piece, "text": text, "eog": eog})
+        return token
+
+    # coming back
+
+    def save(self) -> SavedGeneration:
+        """The state at a ubatch's start; call it at the enter event of ``process_ubatch``."""
+        return SavedGeneration(
+            self.ctx.checkpoint(),
+            self.chain.clone(),
+            self._copy_result(self.result),
+            self._utf8.getstate(),
+            list(self._batches),
+        )
+
+    def resume(
+        self,
+        saved: SavedGeneration,
+        newer: Sequence[SavedGeneration] = (),
+        want: Want | None = None,
+        *,
+        depth: int = 0,
+    ) -> Steps[GenerateResult]:
+        """Come back to a saved state and go on; the first event is ``process_ubatch``'s enter.
+
+        An earlier generator of this run must be closed before.
+
+        Parameters
+        ----------
+        saved : SavedGeneration
+        newer : sequence of SavedGeneration
+            Those saved after it, newest first.
+        """
+        self.ctx.rewind([s.context for s in newer], saved.context)
+        self.chain = saved.chain.clone()
+        self.result = self._copy_result(saved.result)
+        self._utf8.setstate(saved.utf8)
+        self._batches = list(saved.batches)
+        return self._run(want, depth, saved.context)
+
+    @staticmethod
+    def _copy_result(result: GenerateResult) -> GenerateResult:
+        return replace(result, prompt_tokens=list(result.prompt_tokens), tokens=list(result.tokens))

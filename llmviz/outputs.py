@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 
 from llmviz.ggml.graph import Tensor
@@ -43,22 +45,31 @@ class Outputs:
         """Make room for a batch with `n_outputs` flagged tokens and forget the rows of the one
         before.
         """
-        if len(self._logits) < n_outputs:
-            self._logits = np.empty((n_outputs, self.n_vocab), np.float32)
-        if embeddings and len(self._embd) < n_outputs:
-            self._embd = np.empty((n_outputs, self.n_embd), np.float32)
+        self._logits = _at_least(self._logits, n_outputs)
+        if embeddings:
+            self._embd = _at_least(self._embd, n_outputs)
         self._has_embd = embeddings
         self.output_ids = np.full(n_batch, -1, np.int32)
         self.n_outputs = self._next = 0
         self._decoded = True
+
+    def copy(self) -> Outputs:
+        """An independent copy of the rows there are."""
+        other = copy.copy(self)
+        n = max(self.n_outputs, self._next)
+        other._logits, other._embd = self._logits[:n].copy(), self._embd[:n].copy()
+        other.output_ids = self.output_ids.copy()
+        return other
 
     def append(self, logits: Tensor | None, embd: Tensor | None) -> None:
         """Copy the rows of one ubatch."""
         if logits is None or logits.array is None:
             return
         n = logits.ne[1]
+        self._logits = _at_least(self._logits, self._next + n)
         self._logits[self._next : self._next + n] = logits.array
         if self._has_embd and embd is not None and embd.array is not None:
+            self._embd = _at_least(self._embd, self._next + n)
             self._embd[self._next : self._next + n] = embd.array
         self._next += n
 
@@ -113,3 +124,12 @@ class Outputs:
         else:
             return int(self.output_ids[i])
         raise IndexError(f"{who}: invalid {what} id {i}, reason: {reason}")
+
+
+def _at_least(rows: np.ndarray, n: int) -> np.ndarray:
+    """`rows` with room for `n` of them, the ones there are kept."""
+    if len(rows) >= n:
+        return rows
+    grown = np.empty((n, rows.shape[1]), rows.dtype)
+    grown[: len(rows)] = rows
+    return grown

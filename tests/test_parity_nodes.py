@@ -16,7 +16,7 @@ from parity import decode_watched, first_difference, relative_error, worst_error
 
 import llmviz
 from llmviz.batch import Batch
-from llmviz.errors import GGUFError, LlmvizError
+from llmviz.errors import LlmvizError
 
 PROMPT = "The cat sat in the house near the water, then it ran to the old man."
 NODE_LIMIT = 1e-4
@@ -76,13 +76,9 @@ def pair(llamacpp: ModuleType) -> Iterator[Callable[..., Pair]]:
         p.theirs.close()
 
 
-def variants() -> list[Any]:
-    """All of them; those that llama.cpp reads and llmviz does not are expected to be refused."""
-    fused = pytest.mark.xfail(raises=GGUFError, reason="attn_qkv.weight in one is not read yet")
-    return [
-        pytest.param(name, marks=[fused] if "fused_qkv" in traits else [])
-        for name, traits in tiny_models.VARIANTS.items()
-    ]
+def variants() -> list[str]:
+    """All of them."""
+    return list(tiny_models.VARIANTS)
 
 
 @pytest.mark.parametrize("variant", variants())

@@ -175,6 +175,9 @@ class GraphContext:
         """Queries, keys, values: ``[n_embd_head, n_head, n_tokens]`` each (n_head_kv heads for K
         and V).
         """
+        heads = (n_head, n_head_kv, n_head_kv)
+        if layer.wqkv is not None:
+            return self._build_fused_qkv(layer, cur, n_embd_head, heads, il)
         parts = (
             ("Qcur", layer.wq, layer.wq_b),
             ("Kcur", layer.wk, layer.wk_b),
@@ -187,10 +190,27 @@ class GraphContext:
             if b is not None:
                 x = self.cb(ops.add(x, b), name, il)
             made.append(x)
-        out = []
-        for (name, _, _), x, heads in zip(parts, made, (n_head, n_head_kv, n_head_kv), strict=True):
-            out.append(self.cb(ops.reshape(x, n_embd_head, heads, self.n_tokens), name, il))
-        return out[0], out[1], out[2]
+        q, k, v = (
+            self.cb(ops.reshape(x, n_embd_head, n, self.n_tokens), name, il)
+            for (name, _, _), x, n in zip(parts, made, heads, strict=True)
+        )
+        return q, k, v
+
+    def _build_fused_qkv(
+        self, layer: Layer, cur: Tensor, n_embd_head: int, heads: tuple[int, int, int], il: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One product for all three; queries, keys and values are windows on its rows."""
+        assert layer.wqkv is not None
+        qkv = self.cb(self.build_lora_mm(layer.wqkv, cur), "wqkv", il)
+        if layer.wqkv_b is not None:
+            qkv = self.cb(ops.add(qkv, layer.wqkv_b), "wqkv_b", il)
+        row = ops.row_stride(qkv, n_embd_head)
+        windows, offset = [], 0
+        for name, n in zip(("Qcur", "Kcur", "Vcur"), heads, strict=True):
+            x = ops.view(qkv, (n_embd_head, n, self.n_tokens), (row, qkv.nb[1]), offset)
+            windows.append(self.cb(x, name, il))
+            offset += row * n
+        return windows[0], windows[1], windows[2]
 
     def build_rope(
         self, cur: Tensor, inp_pos: Tensor, factors: Tensor | None, name: str, il: int

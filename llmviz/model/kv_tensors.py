@@ -46,6 +46,7 @@ class KVTensors:
                     f"cache_v_l{il}", cache.type_v, layer.v, transposed=cache.v_trans
                 )
         self._version = cache.data_version
+        self._used = 0
 
     def _leaf(self, name: str, type_: GGMLType, array: np.ndarray, transposed: bool) -> Tensor:
         n_stream, rows, columns = array.shape
@@ -57,11 +58,20 @@ class KVTensors:
 
     def refresh(self) -> None:
         """Bring the mirrors up to date where the cache's data was changed outside the graph."""
+        # cells above the highest that was ever used still hold zeros on both sides
+        self._used = used = max(self._used, *(c.used_max_p1 for c in self.cache.cells))
         if self._version == self.cache.data_version:
             return
-        for leaf in (*self.k.values(), *self.v.values()):
-            if leaf.mirror is not None and leaf.array is not None:
-                leaf.mirror[...] = leaf.array.reshape(-1)
+        for leaves, transposed in ((self.k, False), (self.v, self.cache.v_trans)):
+            for il, leaf in leaves.items():
+                if leaf.mirror is None:
+                    continue
+                layer = self.cache.layer(il)
+                source = layer.v if leaves is self.v else layer.k
+                assert source is not None
+                mirror = leaf.mirror.reshape(source.shape)
+                window = (..., slice(used)) if transposed else (slice(None), slice(used))
+                mirror[window] = source[window]
         self._version = self.cache.data_version
 
     def get_k(self, n_kv: int, sinfo: SlotInfo, il: int) -> Tensor:
@@ -109,7 +119,8 @@ class KVTensors:
         if not self.cache.v_trans:
             v_cur = ops.view(v_cur, (n_embd, n_tokens), (v_cur.nb[2],))
             return ops.set_rows(_merge_streams(v), v_cur, v_idxs)
-        v_cur = ops.reshape(v_cur, n_embd, n_tokens)
+        contiguous = ops.row_stride(v_cur, n_embd) == v_cur.nb[2]
+        v_cur = (ops.reshape if contiguous else ops.cont)(v_cur, n_embd, n_tokens)
         v_all = ops.reshape(v, 1, v.nelements)
         v_cur = ops.reshape(v_cur, 1, n_embd * n_tokens)
         return ops.set_rows(v_all, v_cur, v_idxs)

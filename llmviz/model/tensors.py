@@ -15,6 +15,7 @@ from llmviz.ggml import quants
 from llmviz.ggml.graph import Tensor
 from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.gguf import GGUF, TensorInfo
+from llmviz.model.arch import Layer
 
 __all__ = ["ModelTensor", "TensorLoader"]
 
@@ -128,6 +129,20 @@ class TensorLoader:
         leaf = Tensor(GGMLType.F32, ne, name=name)
         self.created[name] = leaf
         return leaf
+
+    def create_qkv(self, layer: Layer, il: int, n_embd: int, n_q: int, n_k: int, n_v: int) -> None:
+        """Declare the query, key and value weights and biases: one fused matrix, or three."""
+        t, b = self.create_tensor, f"blk.{il}.attn_"
+        layer.wqkv = t(b + "qkv.weight", n_embd, n_q + n_k + n_v, required=False)
+        if layer.wqkv is not None:
+            layer.wqkv_b = t(b + "qkv.bias", n_q + n_k + n_v, required=False)
+            return
+        layer.wq = t(b + "q.weight", n_embd, n_q)
+        layer.wk = t(b + "k.weight", n_embd, n_k)
+        layer.wv = t(b + "v.weight", n_embd, n_v)
+        layer.wq_b = t(b + "q.bias", n_q, required=False)
+        layer.wk_b = t(b + "k.bias", n_k, required=False)
+        layer.wv_b = t(b + "v.bias", n_v, required=False)
 
     def done_getting_tensors(self) -> None:
         """Refuse a file that holds tensors the architecture does not know."""

@@ -28,7 +28,7 @@ SIZES = {
 
 
 class Llama(Architecture):
-    """Pre-norm transformer: RMS norm, rotary attention with grouped queries, SwiGLU feed-forward."""
+    """Pre-norm transformer: RMS norm, rotary grouped-query attention, SwiGLU feed-forward."""
 
     name = "llama"
     rope_type = "norm"
@@ -89,12 +89,7 @@ class Llama(Architecture):
             n_q, n_k, n_v = head * hp.n_head(il), hp.n_embd_k_gqa(il), hp.n_embd_v_gqa(il)
             n_ff = hp.n_ff(il)
             layer.attn_norm = t(b + "attn_norm.weight", n_embd)
-            layer.wq = t(b + "attn_q.weight", n_embd, n_q)
-            layer.wk = t(b + "attn_k.weight", n_embd, n_k)
-            layer.wv = t(b + "attn_v.weight", n_embd, n_v)
-            layer.wq_b = t(b + "attn_q.bias", n_q, required=False)
-            layer.wk_b = t(b + "attn_k.bias", n_k, required=False)
-            layer.wv_b = t(b + "attn_v.bias", n_v, required=False)
+            create.create_qkv(layer, il, n_embd, n_q, n_k, n_v)
             layer.wo = t(b + "attn_output.weight", n_q, n_embd)
             layer.wo_b = t(b + "attn_output.bias", n_embd, required=False)
             layer.rope_freqs = rope_freqs
