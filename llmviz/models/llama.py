@@ -37,10 +37,22 @@ class Llama(Architecture):
 
     @staticmethod
     def load_arch_hparams(hp: HParams, keys: Keys) -> None:
-        """RMS epsilon; head size and rotary dimensions must agree."""
+        """RMS epsilon; all layers alike, head size and rotary dimensions must agree."""
         hp.f_norm_rms_eps = keys.get(
             "f_norm_rms_eps", "{arch}.attention.layer_norm_rms_epsilon", "f32"
         )
+        for name, values in (
+            ("attention.head_count", hp.n_head_arr),
+            ("attention.head_count_kv", hp.n_head_kv_arr),
+            ("feed_forward_length", hp.n_ff_arr),
+        ):
+            if (values != values[0]).any():
+                raise GGUFError(
+                    f"layers differ in {name}: {values.tolist()}; in this architecture all layers "
+                    "have the same shape",
+                    field=keys.name("{arch}." + name),
+                    path=keys.gguf.path,
+                )
         if hp.n_rot != hp.n_embd_head_k:
             raise GGUFError(
                 f"invalid n_rot: {hp.n_rot}, expected {hp.n_embd_head_k}",
@@ -79,15 +91,14 @@ class Llama(Architecture):
         has them.
         """
         t = create.create_tensor
-        n_embd, head = hp.n_embd, hp.n_embd_head_k
+        n_embd, n_ff = hp.n_embd, hp.n_ff()
+        n_q, n_k, n_v = hp.n_embd_head_k * hp.n_head(), hp.n_embd_k_gqa(), hp.n_embd_v_gqa()
         weights.tok_embd = t("token_embd.weight", n_embd, hp.n_vocab)
         weights.output_norm = t("output_norm.weight", n_embd)
         weights.output = t("output.weight", n_embd, hp.n_vocab, required=False) or weights.tok_embd
         rope_freqs = t("rope_freqs.weight", hp.n_rot // 2, required=False)
         for il, layer in enumerate(weights.layers):
             b = f"blk.{il}."
-            n_q, n_k, n_v = head * hp.n_head(il), hp.n_embd_k_gqa(il), hp.n_embd_v_gqa(il)
-            n_ff = hp.n_ff(il)
             layer.attn_norm = t(b + "attn_norm.weight", n_embd)
             create.create_qkv(layer, il, n_embd, n_q, n_k, n_v)
             layer.wo = t(b + "attn_output.weight", n_q, n_embd)
