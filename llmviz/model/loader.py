@@ -89,7 +89,9 @@ def load_steps(
         )
     if progress is not None and progress(0.0) is False:
         raise LoadCancelled("loading was cancelled before it began")
-    file: GGUF = yield from open_steps(os.fspath(path), depth=depth)
+    file = yield from scope(
+        "gguf_init_from_file", 2, depth, _open(os.fspath(path), depth + 1), os.fspath(path)
+    )
     try:
         model = yield from _load_model(
             file, found, vocab_only, kv_overrides, check_tensors, progress, depth
@@ -98,6 +100,13 @@ def load_steps(
         file.close()
         raise
     return model
+
+
+def _open(path: str, depth: int) -> Steps[GGUF]:
+    """Step 2: the header field by field, then what it says about the tensors."""
+    file = yield from open_steps(path, depth=depth)
+    yield Event("data", "weights_map", depth, 2, file.tensor_infos)
+    return file
 
 
 def _load_model(
