@@ -12,6 +12,7 @@ import numpy as np
 
 from llmviz.errors import GGUFError, LlmvizError
 from llmviz.gguf import GGUF
+from llmviz.gguf.constants import ValueType
 
 __all__ = ["Keys", "OverriddenGGUF"]
 
@@ -45,9 +46,26 @@ class OverriddenGGUF:
         self._gguf = gguf
         self.overrides = dict(overrides)
         self.kv = {**gguf.kv, **overrides}
+        self.kv_types = {
+            **gguf.kv_types,
+            **{key: _type_of(value, gguf.kv_types.get(key)) for key, value in overrides.items()},
+        }
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._gguf, name)
+
+
+def _type_of(value: bool | int | float | str, in_file: ValueType | None) -> ValueType:
+    """The file's type where the value is of that kind; else what the value would be stored as."""
+    if isinstance(value, bool):
+        return ValueType.BOOL
+    if isinstance(value, str):
+        return ValueType.STRING
+    floats = (ValueType.FLOAT32, ValueType.FLOAT64)
+    if isinstance(value, float):
+        return in_file if in_file in floats else ValueType.FLOAT32
+    is_number = in_file not in (None, ValueType.BOOL, ValueType.STRING, ValueType.ARRAY)
+    return in_file if in_file is not None and is_number else ValueType.UINT32
 
 
 class Keys:
