@@ -51,13 +51,14 @@ class BPE(Tokenizer):
     def __init__(self, vocab: Vocab, keys: Keys) -> None:
         super().__init__(vocab, keys)
         name = self.fixed_pre or keys.string(PRE) or ""
-        self._merges = keys.array(MERGES, ValueType.STRING)
-        if self._merges is None and name != "kimi-k2":
+        merges = keys.array(MERGES, ValueType.STRING)
+        if merges is None and name != "kimi-k2":
             raise keys.error(
                 "cannot find tokenizer merges in model file: a byte-pair vocabulary needs the "
                 f"list of merges, {MERGES}. Convert the model again",
                 MERGES,
             )
+        self._merges = [] if merges is None else c_strings(merges.raws())
         if not name:
             vocab.warn(
                 f"missing pre-tokenizer type ({PRE}), using 'default': GENERATION QUALITY WILL BE "
@@ -87,8 +88,8 @@ class BPE(Tokenizer):
         Symbols hold no space, so the text is as good a key as the pair. Of equal lines the first
         counts.
         """
-        raws = c_strings(self._merges.raws()) if self._merges is not None else []
-        return dict(zip(reversed(raws), range(len(raws) - 1, -1, -1), strict=True))
+        n = len(self._merges)
+        return dict(zip(reversed(self._merges), range(n - 1, -1, -1), strict=True))
 
     def _priority(self, left: bytes, right: bytes) -> int | None:
         """Lower rank first."""

@@ -1,7 +1,7 @@
 """Reading a vocabulary from a file's keys. ↔ src/llama-vocab.cpp (llama_vocab::impl::load)
 
-What only tokenizing needs (the merges, the end-of-turn token where several fit) is left for first
-use, so that opening a model with 49152 tokens takes about 20 ms.
+What takes time and is not always needed (the table of merges, the end-of-turn token where several
+fit) is made at first use; the file may be closed by then.
 """
 
 from __future__ import annotations
