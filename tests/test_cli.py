@@ -342,6 +342,7 @@ def test_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert run("models", "list") == text
     listed: list[dict[str, Any]] = json.loads(run("models", "list", "--json"))
     assert [m["name"] for m in listed] == list(hub.KNOWN)
+    assert listed[0]["runs"]
     assert json.loads(run("models", "--json")) == listed
 
 

@@ -63,6 +63,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> KnownModel:
     model = KnownModel(
         name="toy",
         title="A toy",
+        arch="llama",
         licence="MIT",
         filename="toy.gguf",
         nbytes=len(CONTENT),

@@ -8,6 +8,7 @@ import typer
 
 from llmviz import hub
 from llmviz.cli.output import JsonOption, examples, human_bytes, stdout, table, write_json
+from llmviz.model.arch import supported_archs
 
 EXAMPLES = examples("llmviz models", "llmviz models fetch smollm2-135m")
 
@@ -25,12 +26,15 @@ def models(ctx: typer.Context, as_json: JsonOption = False) -> None:
 def list_(as_json: JsonOption = False) -> None:
     """List the models that have a name, and which of them are in the cache."""
     known = hub.list_models()
+    runs = set(supported_archs())
     if as_json:
         write_json(
             [
                 {
                     "name": model.name,
                     "title": model.title,
+                    "arch": model.arch,
+                    "runs": model.arch in runs,
                     "licence": model.licence,
                     "bytes": model.nbytes,
                     "sha256": model.sha256,
@@ -40,7 +44,8 @@ def list_(as_json: JsonOption = False) -> None:
             ]
         )
         return
-    rows = table("", "name", "model", "size", "licence", "in the cache", right=("size",))
+    columns = ("name", "model", "size", "licence", "in the cache", "can be")
+    rows = table("", *columns, right=("size",))
     for model in known:
         rows.add_row(
             model.name,
@@ -48,6 +53,9 @@ def list_(as_json: JsonOption = False) -> None:
             human_bytes(model.nbytes),
             model.licence,
             "yes" if model.path else "no",
+            "run"
+            if model.arch in runs
+            else f"inspected, tokenized ({model.arch} does not run yet)",
         )
     console = stdout()
     console.print(rows)

@@ -81,8 +81,8 @@ class KnownModel:
 
     Attributes
     ----------
-    name, title, licence : str
-        Short name, what it is, licence and where its terms stand.
+    name, title, arch, licence : str
+        Short name, what it is, ``general.architecture``, licence and where its terms stand.
     filename : str
         Name of the file in the cache.
     nbytes : int
@@ -99,6 +99,7 @@ class KnownModel:
 
     name: str
     title: str
+    arch: str
     licence: str
     filename: str
     nbytes: int
@@ -128,6 +129,7 @@ KNOWN: dict[str, KnownModel] = {
         KnownModel(
             name="smollm2-135m",
             title="SmolLM2 135M Instruct, Q4_1",
+            arch="llama",
             licence="Apache-2.0",
             filename="SmolLM2-135M-Instruct.Q4_1.gguf",
             nbytes=98_362_432,
@@ -146,6 +148,7 @@ KNOWN: dict[str, KnownModel] = {
         KnownModel(
             name="gemma3-270m",
             title="Gemma 3 270M, Q4_K_M",
+            arch="gemma3",
             licence="Gemma Terms of Use, https://ai.google.dev/gemma/terms",
             filename="gemma-3-270m-q4_k_m.gguf",
             nbytes=253_113_024,
