@@ -167,3 +167,52 @@ def test_ci_runs_check_and_test() -> None:
     assert os.access(script, os.X_OK)
     text = script.read_text("utf-8")
     assert "make check" in text and "make test" in text
+
+
+# -- the README -----------------------------------------------------------------------------------
+
+README = (REPO / "README.md").read_text("utf-8")
+
+
+def test_links_of_the_documents_lead_somewhere() -> None:
+    for name in ("README.md", "CONTRIBUTING.md"):
+        text = (REPO / name).read_text("utf-8")
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            if not target.startswith("http"):
+                assert (REPO / target).exists(), f"{name} links to {target}"
+
+
+def test_tree_of_the_readme_is_the_source() -> None:
+    """Every path in the annotated tree exists, and every part of the package is in it."""
+    (tree,) = [x for x in README.split("```")[1::2] if x.startswith("\nllmviz/\n")]
+    stack: list[str] = []
+    listed = set()
+    for line in tree.strip().splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        name = line.split()[0]
+        stack[depth:] = [name.rstrip("/")]
+        path = "/".join(stack)
+        listed.add(path)
+        assert (REPO / path).is_dir() == name.endswith("/") and (REPO / path).exists(), path
+    parts = {
+        f"llmviz/{p.name}"
+        for p in (REPO / "llmviz").iterdir()
+        if p.is_dir() and any(p.rglob("*.py"))
+    }
+    assert parts <= listed
+
+
+def test_readme_names_every_command() -> None:
+    from llmviz.cli import app
+
+    names = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback}
+    names |= {group.name for group in app.registered_groups}
+    assert set(re.findall(r"^\| `llmviz (\w+)", README, re.MULTILINE)) == names
+
+
+def test_python_of_the_readme_runs(smollm2_path: str) -> None:
+    """The two examples, in order, in one namespace."""
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        exec(block, names)
+    assert names["dbg"].here.name == "kq_soft_max-5"  # type: ignore[attr-defined]
