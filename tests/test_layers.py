@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 # Parts that belong together although they are several modules of one layer.
 SAME_PART = ({"context", "context_params", "outputs"}, {"cli", "__main__"})
-# Beside the layers: they know nothing but the errors, and only what opens files for a user knows them.
+# Beside the layers: they know nothing but the errors; only what opens files for a user knows them.
 LEAVES = ("hub", "reference")
 # Imports that run only when a method of the public API is called, against the direction:
 # the method is where a user looks for it, the code is where it belongs.
