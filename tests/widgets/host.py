@@ -150,8 +150,11 @@ class Hosted:
 
 
 def chromium_path() -> str | None:
-    """Debian's Chromium, or what LLMVIZ_CHROMIUM names; None lets playwright use its own."""
-    return os.environ.get("LLMVIZ_CHROMIUM") or shutil.which("chromium")
+    """The system's Chromium or Chrome, or what LLMVIZ_CHROMIUM names; None: playwright's own."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    mac = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+    found = (os.environ.get("LLMVIZ_CHROMIUM"), *map(shutil.which, names))
+    return next((f for f in found if f), mac if os.path.exists(mac) else None)
 
 
 @contextlib.contextmanager
@@ -162,7 +165,8 @@ def chromium() -> Iterator[Any]:
         try:
             browser = p.chromium.launch(executable_path=chromium_path(), args=FLAGS)
         except api.Error as error:
-            pytest.skip(f"no Chromium: {str(error).splitlines()[0]}")
+            absent = pytest.fail if os.environ.get("LLMVIZ_REQUIRE_ALL") else pytest.skip
+            absent(f"no Chromium: {str(error).splitlines()[0]}")
         try:
             yield browser
         finally:

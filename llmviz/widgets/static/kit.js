@@ -9,6 +9,10 @@ export function h(tag, attributes, ...children) {
     else if (name === "class") node.className = value;
     else node.setAttribute(name, value === true ? "" : String(value));
   }
+  // Lab looks for this on the focused element itself, before it looks at what is around it.
+  if (tag === "button" || tag === "input" || (attributes && "tabindex" in attributes)) {
+    node.setAttribute("data-lm-suppress-shortcuts", "true");
+  }
   node.append(...children.flat(9).filter((c) => c !== null && c !== undefined && c !== false));
   return node;
 }
@@ -196,11 +200,16 @@ const GONE = {
 export function createView({ model, el }, name, label, build) {
   const root = h("div", {
     class: "llmviz", "data-view": name, "data-draws": 0, "data-here": -1,
-    // Lab's own shortcuts stay out of the view (it would insert a cell on "b").
     "data-lm-suppress-shortcuts": "true", role: "region", "aria-label": label,
   });
   const live = h("div", { class: "lv-hidden", "aria-live": "polite" });
   const notice = h("div", { class: "lv-notice", role: "alert", hidden: true });
+  // Plain keys belong to the view: a notebook around it would insert a cell on "b" and swallow
+  // Enter in a field. Shift+Enter and keys with Ctrl or Alt stay the notebook's.
+  root.addEventListener("keydown", (e) => {
+    const notebooks = e.ctrlKey || e.metaKey || e.altKey || (e.shiftKey && e.key === "Enter");
+    if (!notebooks) e.stopPropagation();
+  });
   const endings = [], waiting = new Map();
   let next = 1, gone = false, draws = 0, closed = false;
 

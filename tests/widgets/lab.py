@@ -1,0 +1,99 @@
+"""A real JupyterLab on loopback with private folders, and how to drive it in a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SETTINGS = {
+    "@jupyterlab/apputils-extension/notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+}
+
+READY = """async () => {
+  const app = window.jupyterapp;
+  let panel;
+  for (let i = 0; i < 600; i++) {
+    panel = app.shell.currentWidget;
+    if (panel && panel.sessionContext) break;
+    await new Promise((r) => setTimeout(r, 100));
+  }
+  await panel.context.ready;
+  await panel.sessionContext.ready;
+  await panel.sessionContext.session.kernel.info;
+}"""
+
+
+@contextlib.contextmanager
+def server(folder: Path) -> Iterator[tuple[str, str]]:
+    """A JupyterLab that serves `folder`; gives its address and token, and ends it."""
+    private = folder / ".private"
+    for name, value in SETTINGS.items():
+        file = private / "settings" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(value))
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    token = secrets.token_hex(16)
+    env = dict(
+        os.environ,
+        JUPYTER_CONFIG_DIR=str(private / "config"),
+        JUPYTER_DATA_DIR=str(private / "data"),
+        JUPYTER_RUNTIME_DIR=str(private / "runtime"),
+        JUPYTERLAB_SETTINGS_DIR=str(private / "settings"),
+        JUPYTERLAB_WORKSPACES_DIR=str(private / "workspaces"),
+        IPYTHONDIR=str(private / "ipython"),
+        JUPYTER_PLATFORM_DIRS="1",
+    )
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"),
+        *(f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}"),
+        "--LabApp.expose_app_in_browser=True",
+    ]
+    log = private / "lab.log"
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
+        try:
+            base = f"http://127.0.0.1:{port}"
+            for _ in range(600):
+                if process.poll() is not None:
+                    raise RuntimeError(f"JupyterLab ended: {log.read_text()[-2000:]}")
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(f"{base}/api/status?token={token}", timeout=2).read()
+                    break
+                time.sleep(0.1)
+            yield base, token
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def open_notebook(page: Any, base: str, token: str, name: str) -> None:
+    """Open a notebook as a single document and wait for its kernel."""
+    page.goto(f"{base}/doc/tree/{name}?token={token}", wait_until="domcontentloaded")
+    page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=90_000)
+    page.wait_for_selector(".jp-NotebookPanel .jp-Notebook", timeout=90_000)
+    page.evaluate(READY)
+
+
+def command(page: Any, name: str, **args: Any) -> None:
+    """Run one of Lab's commands and wait for it."""
+    page.evaluate("([c, a]) => window.jupyterapp.commands.execute(c, a)", [name, args])

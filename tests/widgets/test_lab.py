@@ -1,0 +1,210 @@
+"""The panel in a real JupyterLab over a real model: what is on screen is what the engine computed.
+
+The same steps are taken by a debugger in this process; its arrays are the truth for the screen.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("anywidget")
+pytest.importorskip("jupyterlab")
+
+import llmviz  # noqa: E402
+
+from . import host, lab  # noqa: E402
+from .test_page import check_numbers  # noqa: E402
+from .witness import Witness  # noqa: E402
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+PROMPT = "The capital of France is"
+
+
+def notebook(folder: Path, *sources: str) -> None:
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
+    nb.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    nbformat.write(nb, folder / "test.ipynb")
+
+
+def settled(page, timeout: float = 120_000) -> None:
+    page.wait_for_function(
+        "() => { const r = document.querySelector('.llmviz');"
+        " return r && r.querySelector('.lv-status').dataset.status !== 'running'"
+        " && !r.querySelector('.lv-working') }",
+        timeout=timeout,
+    )
+
+
+def press(page, action: str) -> None:
+    draws = page.get_attribute(".llmviz", "data-draws")
+    page.click(f".llmviz [data-action='{action}']")
+    page.wait_for_function(
+        "n => Number(document.querySelector('.llmviz').dataset.draws) > n", arg=int(draws)
+    )
+    settled(page)
+
+
+def shoot(page, name: str, tmp_path: Path) -> None:
+    folder = Path(os.environ.get("LLMVIZ_SCREENSHOTS", tmp_path))
+    page.locator(".llmviz").screenshot(path=folder / name)
+    assert (folder / name).stat().st_size < 300_000
+
+
+def test_stepping_a_real_model(smollm2_path, tmp_path):
+    notebook(
+        tmp_path,
+        "import llmviz as lv\n"
+        f"dbg = lv.Debugger({smollm2_path!r}, {PROMPT!r}, n_ctx=256, n_predict=8)\n"
+        "dbg",
+        "dbg.n",
+    )
+    witness = Witness()
+    truth = llmviz.Debugger(smollm2_path, PROMPT, n_ctx=256, n_predict=8)
+    truth._source = witness.watch(truth._source)
+    with lab.server(tmp_path) as (base, token), host.chromium() as browser:
+        context = browser.new_context(viewport={"width": 1480, "height": 1150})
+        page = context.new_page()
+        problems: list[str] = []
+        page.on("pageerror", lambda e: problems.append(str(e)))
+        page.on("console", lambda m: m.type == "error" and problems.append(m.text))
+        lab.open_notebook(page, base, token, "test.ipynb")
+        lab.command(page, "notebook:run-all-cells")
+        page.wait_for_selector(".jp-OutputArea-output .llmviz[data-draws]", timeout=120_000)
+
+        def agree(at_least: int) -> None:
+            assert page.get_attribute(".llmviz", "data-here") == str(truth.n)
+            assert page.inner_text(".lv-event-name") == truth.here.name
+            assert check_numbers(page, witness, truth.here) >= at_least
+
+        # From the file on: backends, then the first bytes of the header.
+        for action, step in [
+            *(("into", truth.step_into), ("over", truth.step_over), ("into", truth.step_into)),
+            ("next-token", truth.next_token),
+        ]:
+            press(page, action)
+            step()
+        agree(25)
+        assert truth.tokens[-1].text == " Paris"
+        assert page.get_attribute(".lv-newest", "data-token-id") == str(truth.tokens[-1].id)
+
+        page.fill(".lv-break-form input", "kq_soft_max-5")
+        page.press(".lv-break-form input", "Enter")
+        page.wait_for_selector("[data-break]")
+        truth.break_on("kq_soft_max-5")
+        press(page, "run")
+        truth.run()
+        page.hover(".lv-now .lv-heat canvas", position={"x": 10, "y": 10})
+        page.wait_for_selector(".lv-now .lv-readout [data-value]")
+        agree(80)
+
+        # Keys reach the panel, and not the notebook around it.
+        cells = page.locator(".jp-Cell").count()
+        page.focus(".llmviz [data-action='into']")
+        page.keyboard.press("F11")
+        truth.step_into()
+        page.wait_for_function(f"document.querySelector('.llmviz').dataset.here == {truth.n}")
+        settled(page)
+        page.keyboard.press("b")
+        page.keyboard.press("Shift+F11")
+        truth.step_out()
+        page.wait_for_function(f"document.querySelector('.llmviz').dataset.here == {truth.n}")
+        settled(page)
+        assert page.locator(".jp-Cell").count() == cells
+        agree(5)
+
+        for _ in range(3):
+            truth.clear_break()
+            truth.next_token()
+        page.click("[data-break] .lv-x")
+        page.wait_for_selector("[data-break]", state="detached")
+        for _ in range(3):
+            press(page, "next-token")
+        agree(25)
+
+        # A moment worth a picture: inside a layer, with some text written.
+        page.fill(".lv-break-form input", "kq_soft_max-11")
+        page.press(".lv-break-form input", "Enter")
+        page.wait_for_selector("[data-break]")
+        press(page, "run")
+        page.click("[data-head='4']")
+        page.wait_for_function("document.querySelector('[data-head=\"4\"]').ariaPressed === 'true'")
+        page.evaluate("document.activeElement.blur()")
+        page.mouse.move(5, 5)
+        page.wait_for_timeout(700)
+        shoot(page, "quickstart-light.png", tmp_path)
+        light = page.evaluate("getComputedStyle(document.querySelector('.llmviz')).backgroundColor")
+        lab.command(page, "apputils:change-theme", theme="JupyterLab Dark")
+        page.wait_for_function(
+            "c => getComputedStyle(document.querySelector('.llmviz')).backgroundColor !== c",
+            arg=light,
+        )
+        page.wait_for_timeout(700)
+        shoot(page, "quickstart-dark.png", tmp_path)
+        assert page.evaluate("document.querySelectorAll('.llmviz').length") == 1
+        assert problems == []
+
+        # A restarted kernel: a calm message instead of dead buttons.
+        page.evaluate(
+            "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+        )
+        page.wait_for_timeout(1500)
+        page.click(".llmviz [data-action='into']")
+        page.wait_for_selector(".lv-notice[data-kind=gone]:visible", timeout=15_000)
+        context.close()
+
+
+def test_a_cell_that_runs_again_and_one_object_shown_twice(tmp_path):
+    notebook(
+        tmp_path,
+        "import numpy as np, llmviz as lv\n"
+        "from llmviz.events import Event\n"
+        "def events():\n"
+        "    for i in range(200):\n"
+        "        yield Event('node', f'x-{i}', 0, 13, np.full((4, 6), i, np.float32))\n"
+        "dbg = lv.Debugger(events())\n"
+        "dbg",
+        "dbg",
+        "dbg.step_into()",
+    )
+    with lab.server(tmp_path) as (base, token), host.chromium() as browser:
+        page = browser.new_page(viewport={"width": 1300, "height": 1000})
+        problems: list[str] = []
+        page.on("pageerror", lambda e: problems.append(str(e)))
+        lab.open_notebook(page, base, token, "test.ipynb")
+        for _ in range(2):
+            lab.command(page, "notebook:run-all-cells")
+            here = "[...document.querySelectorAll('.llmviz')].map(e => e.dataset.here)"
+            page.wait_for_function(f'JSON.stringify({here}) === \'["0","0"]\'', timeout=90_000)
+        first, second = page.locator(".llmviz").all()
+        first.locator("[data-action='into']").click()
+        page.wait_for_function(f'JSON.stringify({here}) === \'["1","1"]\'')
+        assert second.locator(".lv-event-name").inner_text() == "x-1", "two views, in step"
+
+        # Step to painted: a node's step, from the click to the finished drawing.
+        times = []
+        for _ in range(30):
+            start = time.perf_counter()
+            n = page.evaluate(
+                "new Promise((done) => { const r = document.querySelector('.llmviz');"
+                " const old = r.dataset.here; const t = performance.now();"
+                " new MutationObserver((_, o) => { if (r.dataset.here !== old) { o.disconnect();"
+                " requestAnimationFrame(() => done(performance.now() - t)); } })"
+                ".observe(r, { attributes: true });"
+                " r.querySelector('[data-action=into]').click(); })"
+            )
+            times.append(n)
+            assert time.perf_counter() - start < 10
+        median, p95 = np.percentile(times, [50, 95])
+        print(f"step to painted: median {median:.0f} ms, 95th percentile {p95:.0f} ms")
+        assert problems == []
