@@ -11,7 +11,15 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from datetime import datetime
 from typing import Any
 
@@ -105,25 +113,52 @@ def _check_size(value: Any) -> Any:
     return value
 
 
-def _check_numbers(values: Sequence[Any]) -> None:
-    """Refuse a number (a width, a count) with which a function could fill the memory."""
-    values = [*values, *(v for value in values if isinstance(value, dict) for v in value.values())]
-    if any(isinstance(value, int) and value > MAX_SIZE for value in values):
-        raise _Refusal(f"a function was called with a number beyond {MAX_SIZE}")
-
-
-def _check_format(text: Any) -> None:
-    if isinstance(text, str) and _LONG_NUMBER.search(text):
+def _check_format(text: str) -> None:
+    if _LONG_NUMBER.search(text):
         raise _Refusal("a format asks for an absurd width")
 
 
-def _limited(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter with its numbers and its result checked."""
+def _check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Refuse arguments with which a function on text could fill the memory; return the others.
+
+    A width or count must not be absurd. A function that puts one text into another many times makes
+    at most the product of their lengths.
+    """
+    values = [*args, *kwargs.values()]
+    values += [inner for value in values if isinstance(value, dict) for inner in value.values()]
+    if any(isinstance(value, int) and value > MAX_SIZE for value in values):
+        raise _Refusal(f"{name} was called with a number beyond {MAX_SIZE}")
+    texts = [value for value in values if isinstance(value, str)]
+    if name in ("format", "format_map") and texts:
+        _check_format(texts[0])
+    longest = sorted(map(len, texts))[-2:]
+    if len(longest) == 2 and longest[0] * longest[1] > 16 * MAX_SIZE:
+        raise _Refusal(f"{name} was called with texts that are too long")
+    if name == "join":
+        extra = longest[0] if longest else 0
+        return [_counted(a, extra) if isinstance(a, _JOINABLE) else a for a in args]
+    return list(args)
+
+
+_JOINABLE = (list, tuple, set, Iterator, KeysView, ValuesView)
+
+
+def _counted(items: Iterable[Any], extra: int) -> Iterator[Any]:
+    """The items to be joined, until they are too long together."""
+    total = 0
+    for item in items:
+        total += extra + (len(item) if isinstance(item, str) else 1)
+        if total > MAX_SIZE:
+            raise _Refusal(f"join would make more than {MAX_SIZE} characters")
+        yield item
+
+
+def _limited(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter with its arguments and its result checked."""
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        _check_numbers([*args, *kwargs.values()])
-        return _check_size(function(*args, **kwargs))
+        return _check_size(function(*_check_arguments(name, args, kwargs), **kwargs))
 
     return checked
 
@@ -133,7 +168,7 @@ class _Limits(NodeTransformer):
 
     def _counted(self, node: Any) -> nodes.Node:
         self.generic_visit(node)
-        count = nodes.Call(nodes.EnvironmentAttribute("count_turn"), [], [], None, None)
+        count = nodes.EnvironmentAttribute("next_turn")  # a property: cheaper than a call
         node.body.insert(0, nodes.ExprStmt(count, lineno=node.lineno))
         return node
 
@@ -171,32 +206,33 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = _strftime_now
         self.globals.pop("lipsum", None)
-        self.filters = {name: _limited(f) for name, f in self.filters.items()}
+        self.filters = {name: _limited(name, f) for name, f in self.filters.items()}
         self.filters["tojson"] = _to_json
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
         return _Limits().visit(tree).set_environment(self)
 
-    def count_turn(self) -> str:
-        """Called at the start of every loop turn and macro."""
+    @property
+    def next_turn(self) -> int:
+        """Read at the start of every loop turn and macro."""
         self.turns += 1
         if self.turns > MAX_TURNS:
             raise _Refusal(f"its loops turned more than {MAX_TURNS} times")
-        return ""
+        return self.turns
 
     def join_checked(self, *parts: Any) -> str:
         """What ``~`` does."""
-        return _check_size("".join(map(str, parts)))
+        return "".join(_counted(map(str, parts), 0))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Refuse an operation whose result would be absurdly large before it is computed."""
-        if operator == "%":
+        if operator == "%" and isinstance(left, str):
             _check_format(left)
         elif operator == "*":
             for sequence, times in ((left, right), (right, left)):
                 if isinstance(sequence, (str, list, tuple)) and isinstance(times, int):
-                    _check_numbers([len(sequence) * times])
+                    _check_arguments("*", [len(sequence) * times], {})
         if operator in ("*", "**") and isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() * right if operator == "**" else 0
             if max(bits, left.bit_length(), right.bit_length()) > 10_000:
@@ -209,10 +245,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         text = getattr(method, "__self__", None)
         if not isinstance(text, str):
             return super().call(context, function, *args, **kwargs)
-        if method.__name__ in ("format", "format_map"):
-            _check_format(text)
-        _check_numbers([*args, *kwargs.values()])
-        return _check_size(super().call(context, function, *args, **kwargs))
+        _, *checked = _check_arguments(method.__name__, [text, *args], kwargs)
+        return _check_size(super().call(context, function, *checked, **kwargs))
 
 
 def _raise_exception(message: str) -> None:
@@ -233,7 +267,7 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """JSON as it is, without the escapes for HTML that Jinja's own filter makes."""
-    _check_numbers([indent])
+    _check_arguments("tojson", [indent], {})
     text = json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
