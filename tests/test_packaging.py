@@ -180,6 +180,8 @@ def test_links_of_the_documents_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             if not target.startswith("http"):
                 assert (REPO / target).exists(), f"{name} links to {target}"
+        for target in re.findall(r'src(?:set)?="([^"]+)"', text):
+            assert (REPO / target).is_file(), f"{name} shows {target}"
 
 
 def test_tree_of_the_readme_is_the_source() -> None:
