@@ -43,11 +43,14 @@ def make_k_shift(
         "beta_fast": c.yarn_beta_fast,
         "beta_slow": c.yarn_beta_slow,
     }
+    # YaRN's rotation also multiplies by a magnitude. llama.cpp rotates every cell at every shift,
+    # so that keys which stay in place grow too: followed here, to have its numbers.
+    stretches = RopeTable(np.zeros(1, np.int32), None, params).mscale != 1
 
     def shift_keys(il: int, shift: np.ndarray) -> None:
         leaf = kv.k[il]
         assert leaf.array is not None
-        cells = np.flatnonzero(shift)
+        cells = np.arange(shift.size) if stretches else np.flatnonzero(shift)
         if not len(cells):
             return
         rows = leaf.array.reshape(-1, leaf.ne[0])  # [n_stream * kv_size, n_embd_k_gqa]
