@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import Any
 
 from llmviz.batch import Batch
@@ -150,6 +151,8 @@ class Generation:
                 result.stop = "aborted"
             elif status == DecodeStatus.NO_KV_SLOT:
                 result.stop = "context full"
+            elif self.n_predict == 0:  # the prompt is read, nothing is generated
+                result.stop = "n_predict"
             else:
                 token = yield from scope("sample", 15, depth, self._sample(want, depth + 1))
                 yield from scope("accept", 16, depth, self._accept(token, depth + 1))
@@ -166,15 +169,18 @@ class Generation:
         """Step 8: the text that is tokenized; messages go through the chat template."""
         text: Any = self.prompt
         if not isinstance(text, str):
-            parts: list[Any] = list(self.prompt)
-            if parts and all(isinstance(p, Mapping) for p in parts):
-                vocab = self.ctx.model.vocab
-                text = vocab.apply_chat_template(parts, add_generation_prompt=True)
-            else:
-                text = [int(p) for p in parts]
+            parts = _parts(self.prompt)
+            text = self._chat(parts) if parts and isinstance(parts[0], Mapping) else parts
         event = Event("data", "prompt", depth, 8, text)
         yield event
         return event.value
+
+    def _chat(self, messages: list[Any]) -> str:
+        """The messages as the model's template writes them."""
+        vocab = self.ctx.model.vocab
+        text = vocab.apply_chat_template(messages, add_generation_prompt=True)
+        # a template may begin with BOS, which tokenizing adds: it must not stand there twice
+        return text.removeprefix(vocab.tokens[vocab.bos]) if vocab.add_bos else text
 
     def _tokenize(self, text: str | list[int], depth: int) -> Steps[list[int]]:
         """Step 9: token ids; BOS and the like only where sequence 0 begins."""
@@ -268,3 +274,19 @@ class Generation:
     @staticmethod
     def _copy_result(result: GenerateResult) -> GenerateResult:
         return replace(result, prompt_tokens=list(result.prompt_tokens), tokens=list(result.tokens))
+
+
+def _parts(prompt: Any) -> list[Any]:
+    """Messages, or token ids as int; an error for what is neither."""
+    try:
+        parts = list(prompt)
+        if isinstance(prompt, (bytes, Mapping)):
+            raise TypeError
+        if parts and all(isinstance(p, Mapping) for p in parts):
+            return parts
+        return [index(p) for p in parts]
+    except TypeError:
+        raise LlmvizError(
+            f"the prompt is {prompt!r:.80}: give text, a list of token ids, or a list of messages "
+            '{"role": ..., "content": ...}'
+        ) from None
