@@ -54,7 +54,7 @@ def load_steps(vocab: Vocab, gguf: HasKeys, depth: int) -> Steps[None]:
         vocab.add_space_prefix = prefix
 
     _read_tokens(vocab, keys)
-    yield Event("data", "tokens", depth, 5, vocab.tokens)
+    yield Event("data", "vocab_tokens", depth, 5, vocab.tokens)
     _find_special(vocab, keys)
     strip_attributes(vocab, keys)
     for array in (vocab.attrs, vocab.scores):

@@ -106,7 +106,7 @@ def read_ids(keys: Keys, defaults: Mapping[str, int], n_tokens: int, warn: Warn)
             token = keys.uint(key)
             if token is None:
                 continue
-            if token >= n_tokens:
+            if not 0 <= token < n_tokens:
                 warn(f"bad special token: {key!r} = {token}, using default id {ids[name]}")
             else:
                 ids[name] = token

@@ -128,7 +128,7 @@ class Vocab:
     def load_steps(cls, gguf: HasKeys, *, depth: int = 0) -> Steps[Vocab]:
         """`from_gguf` as events of step 5, in the order in which things are found out.
 
-        Yields ``"tokenizer"`` (dict of model, type and pre), ``"tokens"`` (sequence of str),
+        Yields ``"tokenizer"`` (dict of model, type and pre), ``"vocab_tokens"`` (sequence of str),
         ``"token_attrs"`` (int32[n_tokens]), ``"special_tokens"`` (mapping of name to id),
         ``"eog_ids"`` (sorted list) and ``"vocab_flags"`` (dict of name to bool).
         """

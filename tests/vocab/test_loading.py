@@ -350,14 +350,14 @@ def test_load_steps(tmp_path):
         v = stop.value
     assert list(seen) == [
         "tokenizer",
-        "tokens",
+        "vocab_tokens",
         "token_attrs",
         "special_tokens",
         "eog_ids",
         "vocab_flags",
     ]
     assert seen["tokenizer"] == {"model": "llama", "type": "spm", "pre": ""}
-    assert seen["tokens"][259] == "▁a"
+    assert seen["vocab_tokens"][259] == "▁a"
     assert seen["token_attrs"] is v.attrs
     assert seen["special_tokens"]["bos"] == 1 and "eot" not in seen["special_tokens"]
     assert seen["eog_ids"] == [2]
