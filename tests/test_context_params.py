@@ -183,7 +183,7 @@ def test_values_of_the_wrong_kind(params: dict[str, Any], reason: str) -> None:
         ({"rope_scaling_type": "wavy"}, "none, linear, yarn, longrope"),
     ],
 )
-def test_kinds_that_are_not_there(params: dict[str, str], supported: str) -> None:
+def test_kinds_that_are_not_there(params: dict[str, Any], supported: str) -> None:
     with pytest.raises(UnsupportedError, match=f"{next(iter(params))}.*supported: {supported}"):
         settle(**params)
 

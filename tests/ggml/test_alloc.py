@@ -108,6 +108,7 @@ def test_outputs_and_inputs_survive_the_run() -> None:
         g.set_inputs()
         drain(sched.compute(never))
         for t in g.outputs:
+            assert t.array is not None
             np.testing.assert_allclose(t.array, g.expected[t.name], rtol=1e-3, atol=1e-4)
         for t in g.inputs:
             if t.array is not None:

@@ -241,6 +241,7 @@ def test_the_first_backend_that_can_computes_a_node() -> None:
     assert first.bound == ["n"]
     drain(sched.compute(never))
     expected: Any = X / np.sqrt(7.5)  # mean of 1, 4, 9, 16
+    assert out.array is not None
     np.testing.assert_allclose(out.array, expected, rtol=1e-6)
 
 

@@ -213,6 +213,7 @@ def test_frequency_factors_are_shared_by_all_layers(tiny_model: Callable[..., st
     assert model.weights is not None
     factors = [layer.rope_freqs for layer in model.weights.layers]
     assert factors[0] is not None and all(f is factors[0] for f in factors)
+    assert factors[0].array is not None
     np.testing.assert_allclose(factors[0].array, np.geomspace(1, 8, 8), rtol=1e-6)
 
 

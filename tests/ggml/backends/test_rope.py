@@ -12,7 +12,7 @@ from llmviz.events import drain
 from llmviz.ggml import ops
 from llmviz.ggml.backends.cpu import CPU
 from llmviz.ggml.backends.rope import RopeTable, yarn_corr_dims
-from llmviz.ggml.graph import new_tensor
+from llmviz.ggml.graph import Tensor, new_tensor
 from llmviz.ggml.sched import Sched, never
 from llmviz.ggml.types import GGMLType
 from tests.ggml.graphs import compute, graph_of, leaf
@@ -62,7 +62,9 @@ def rope(
     return out
 
 
-def rope_node(x: np.ndarray, pos: list[int], n_rot: int, mode: str, factors: Any = None, **p: Any):  # type: ignore[no-untyped-def]
+def rope_node(
+    x: np.ndarray, pos: list[int], n_rot: int, mode: str, factors: Any = None, **p: Any
+) -> Tensor:
     return ops.rope_ext(
         leaf(x),
         leaf(np.array(pos, np.int32)),
