@@ -186,8 +186,12 @@ class Generation:
         """Step 9: token ids; BOS and the like only where sequence 0 begins."""
         used = self.ctx.memory.seq_pos_max(0) + 1
         if isinstance(text, str):
-            ids = yield from self.ctx.model.vocab.tokenize_steps(
-                text, add_special=used == 0, parse_special=True, depth=depth
+            vocab = self.ctx.model.vocab
+            # a chat template may have written BOS itself
+            written = vocab.bos >= 0 and text.startswith(vocab.token_text(vocab.bos))
+            add_special = used == 0 and (isinstance(self.prompt, str) or not written)
+            ids = yield from vocab.tokenize_steps(
+                text, add_special=add_special, parse_special=True, depth=depth
             )
         else:
             ids = list(text)

@@ -90,7 +90,15 @@ STEPS: tuple[Step, ...] = (
         "meaning, such as the beginning and the end of a text.",
         ("llama_vocab::impl::load", "llama_model::load_vocab"),
         "llmviz.vocab.Vocab.load_steps",
-        ("load_vocab",),
+        (
+            "load_vocab",
+            "tokenizer",
+            "vocab_tokens",
+            "token_attrs",
+            "special_tokens",
+            "eog_ids",
+            "vocab_flags",
+        ),
     ),
     Step(
         6,
