@@ -447,4 +447,4 @@ def _show_input(tensor: Any, depth: int) -> Steps[None]:
     event = Event("data", tensor.name, depth, 13, value, tensor)
     yield event
     if event.value is not value:
-        tensor.array[...] = event.value
+        tensor.write(event.value)

@@ -65,7 +65,8 @@ def generate(
     Parameters
     ----------
     ctx : Context
-        What it already holds of sequence 0 is continued.
+        What it already holds of sequence 0 is continued. The last token of a generation is not in
+        it: nothing came after it that would have needed it.
     prompt : str, list of int, or list of {"role", "content"}
         Text, token ids, or messages for the model's chat template.
     chain : Chain or None
@@ -184,12 +185,14 @@ class Generation:
 
     def _tokenize(self, text: str | list[int], depth: int) -> Steps[list[int]]:
         """Step 9: token ids; BOS and the like only where sequence 0 begins."""
-        used = self.ctx.memory.seq_pos_max(0) + 1
+        used = self.ctx.memory.cells[0].n_used  # sequence 0 lives in the first stream
         if isinstance(text, str):
             vocab = self.ctx.model.vocab
             # a chat template may have written BOS itself
             written = vocab.bos >= 0 and text.startswith(vocab.token_text(vocab.bos))
-            add_special = used == 0 and (isinstance(self.prompt, str) or not written)
+            add_special = self.ctx.memory.seq_pos_max(0) < 0 and (
+                isinstance(self.prompt, str) or not written
+            )
             ids = yield from vocab.tokenize_steps(
                 text, add_special=add_special, parse_special=True, depth=depth
             )

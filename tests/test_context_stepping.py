@@ -216,3 +216,19 @@ def test_a_muted_head(tmp_path: Path) -> None:
             event.value = value
     b.decode(Batch.get_one([1, 260, 261]))
     np.testing.assert_allclose(a.get_logits_ith(-1), b.get_logits_ith(-1), rtol=0, atol=1e-6)
+
+
+def test_an_edit_of_the_cache_reaches_attention_in_every_cache_type(tiny_model: Any) -> None:
+    model = llmviz.load(tiny_model())
+    moved = {}
+    for type_ in ("f16", "f32"):
+        logits = []
+        for edit in (False, True):
+            ctx = model.context(n_ctx=256, type_k=type_, type_v=type_)
+            for event in ctx.decode_steps(Batch.get_one([1, 262, 263, 264])):
+                if edit and event.name == "cache_k_l1 (view)" and event.about.op == "SET_ROWS":
+                    event.value = np.ones_like(event.value)
+            logits.append(ctx.get_logits_ith(-1).copy())
+        moved[type_] = np.abs(logits[1] - logits[0]).max()
+    assert moved["f32"] > 0.01
+    assert moved["f16"] == pytest.approx(moved["f32"], rel=0.02)

@@ -169,6 +169,28 @@ class Tensor:
             strides=self.nb[: self.n_dims][::-1],
         )
 
+    def mirror_window(self) -> np.ndarray | None:
+        """This tensor's window on its root's float32 mirror; None where there is no mirror."""
+        mirror = self.root.mirror
+        if mirror is None or self.array is None:
+            return None
+        scale = 4 // TYPES[self.type].type_size  # the same window, strides and offset in float32
+        return np.ndarray(
+            self.array.shape,
+            np.float32,
+            buffer=mirror.data,
+            offset=self.view_offs * scale,
+            strides=tuple(s * scale for s in self.array.strides),
+        )
+
+    def write(self, value: np.ndarray) -> None:
+        """Put other values in place of the ones there are (in the mirror too)."""
+        assert self.array is not None
+        self.array[...] = value
+        window = self.mirror_window()
+        if window is not None:
+            window[...] = self.array
+
     def adopt(self, array: np.ndarray) -> Tensor:
         """Use an existing contiguous array (a weight, a cache) as this leaf's memory, without a
         copy.

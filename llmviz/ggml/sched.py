@@ -134,4 +134,4 @@ def _show(node: Tensor, depth: int) -> Steps[None]:
     event = Event("node", node.name, depth, 13, value, node)
     yield event
     if event.value is not value:
-        node.array[...] = event.value
+        node.write(event.value)

@@ -62,18 +62,10 @@ def _float(tensor: Tensor) -> np.ndarray:
     array = _array(tensor)
     if tensor.type == GGMLType.F32:
         return array
-    mirror = tensor.root.mirror
-    if mirror is None:
+    window = tensor.mirror_window()
+    if window is None:
         raise UnsupportedError("operand type", TYPES[tensor.type].name, supported=["f32"])
-    # the same window on the mirror: strides and offset scaled from the cache's type to float32
-    scale = 4 // TYPES[tensor.type].type_size
-    return np.ndarray(
-        array.shape,
-        np.float32,
-        buffer=mirror.data,
-        offset=tensor.view_offs * scale,
-        strides=tuple(s * scale for s in array.strides),
-    )
+    return window
 
 
 @_op("ADD")
