@@ -11,11 +11,13 @@ from llmviz.trace import statistics
 from llmviz.trace.summary import as_matrix
 from llmviz.widgets.details import details
 from llmviz.widgets.follow import DebuggerView, answers
+from llmviz.widgets.glossary import gloss
 from llmviz.widgets.picture import picture
 
 __all__ = ["TensorView"]
 
 ROWS, COLUMNS = 48, 160  # the window: what fits on a screen and can still be pointed at
+_FEW = 16  # columns that are shown even where most of them hold nothing new
 _BLOCK = 12  # rows and columns of numbers that one question may ask for
 
 
@@ -25,13 +27,14 @@ class TensorView(DebuggerView):
     Traits
     ------
     event : dict
-        n, kind, name, depth, step; for a node op, type and sources; for an array shape, dtype and
-        statistics; for anything else a small table.
+        n, kind, name, depth, step; for a node op and sources; for an array shape, dtype, axes (what
+        each counts), gloss (one sentence) and statistics; for anything else a small table.
     picture : bytes
         uint8[rows, columns] of the window, see `picture.picture`.
     window : dict
-        row, column, rows, columns, n_rows, n_columns, row_axis, lead ([axis, length] of the axes
-        to choose on), index (the slice shown), and the scale: low, high, signed, clipped.
+        row, column, rows, columns, n_rows, n_columns, row_axis, rest (the one value
+        that all columns after the window hold, left out), lead ([axis, length] of the axes to
+        choose on), index (the slice shown), and the scale: low, high, signed, clipped.
     slice : list of int
         Which 2-D slice of a tensor of three or more dimensions; settable.
     origin : [row, column]
@@ -75,9 +78,12 @@ class TensorView(DebuggerView):
             self.event, self.picture, self.window = event, b"", {}
             return
         s = statistics(array)
+        text, axes = gloss(here.name, event["op"] or "", array.shape)
         event.update(
             shape=list(array.shape),
             dtype=str(array.dtype),
+            gloss=text,
+            axes=list(axes),
             statistics={
                 "min": _finite(s.min),
                 "max": _finite(s.max),
@@ -104,8 +110,11 @@ class TensorView(DebuggerView):
         n_rows, n_columns = matrix.shape
         row, column = (*self.origin, 0, 0)[:2]
         row = max(0, min(row, n_rows - ROWS))
-        column = max(0, min(column, n_columns - COLUMNS))
-        part = matrix[row : row + ROWS, column : column + COLUMNS]
+        end, rest = _end_of_news(matrix)
+        if column >= end:
+            end, rest = n_columns, None
+        column = max(0, min(column, end - COLUMNS))
+        part = matrix[row : row + ROWS, column : min(column + COLUMNS, end)]
         self.picture, scale = picture(part)
         self.window = {
             "row": row,
@@ -117,6 +126,7 @@ class TensorView(DebuggerView):
             "lead": [[axis, array.shape[axis]] for axis in cut.lead],
             "index": list(cut.index),
             "row_axis": cut.row_axis,
+            "rest": number(rest) if rest is not None else None,
             **scale,
         }
 
@@ -154,6 +164,20 @@ class TensorView(DebuggerView):
                 for r in range(part.shape[0])
             ],
         }
+
+
+def _end_of_news(matrix: np.ndarray) -> tuple[int, Any]:
+    """Where the columns end that differ from the last one, and the one value that follows.
+
+    A cache of 256 cells with nine in use has 247 columns that say nothing: those are left out of
+    the window (and named), so that what is there can be seen.
+    """
+    n_columns = matrix.shape[1]
+    last = matrix[0, -1]
+    same = np.isnan(matrix) if last != last else matrix == last
+    news = np.flatnonzero(~same.all(axis=0))
+    end = max(_FEW, -(-(int(news[-1]) + 1) // 8) * 8) if news.size else n_columns
+    return (end, last) if end <= n_columns // 2 else (n_columns, None)
 
 
 def number(x: Any) -> str:

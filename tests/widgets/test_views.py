@@ -6,6 +6,7 @@ import builtins
 import gc
 import json
 import re
+import sys
 import weakref
 from types import SimpleNamespace
 
@@ -29,6 +30,7 @@ from llmviz.widgets import (
     TensorView,
     TokensView,
 )
+from llmviz.widgets.glossary import NODES, gloss
 from llmviz.widgets.modules import esm, style
 from llmviz.widgets.picture import LEVELS, MINUS_INF, NAN, PLUS_INF, picture
 
@@ -121,6 +123,37 @@ def test_a_large_tensor_is_shown_through_a_window():
     assert (view.window["row"], view.window["column"]) == (252, 840), "the window stays inside"
     reply = ask(view, ask="values", n=0, row=299, column=999)["value"]
     assert reply["values"] == [[str(x[299, 999])]]
+
+
+def test_columns_that_say_nothing_are_left_out_and_named():
+    def window(x: np.ndarray) -> dict:
+        dbg = Debugger(iter([Event("node", "x", 0, 13, x)]))
+        view = TensorView(dbg)
+        dbg.step_into()
+        return view.window
+
+    x = np.zeros((3, 256), np.float32)
+    x[1, 20] = 1
+    w = window(x)
+    assert (w["columns"], w["n_columns"], w["rest"]) == (24, 256, "0.0")
+    assert window(np.where(x, 1, -np.inf).astype(np.float32))["rest"] == "-inf"
+    assert window(np.where(x, 1, np.nan).astype(np.float32))["columns"] == 24
+    x[2, 200] = 1
+    assert (window(x)["columns"], window(x)["rest"]) == (160, None)
+    assert window(np.zeros((3, 64), np.float32))["columns"] == 64, "all alike is not cut"
+    dbg = Debugger(iter([Event("node", "x", 0, 13, np.eye(4, 256))]))
+    view = TensorView(dbg, origin=[0, 100])
+    dbg.step_into()
+    assert view.window["column"] == 96 and view.window["columns"] == 160, "they can be visited"
+
+
+def test_glossary():
+    assert "attention" in gloss("kq_soft_max-12", "SOFT_MAX", (9, 5, 256))[0]
+    assert gloss("kq_soft_max-12", "SOFT_MAX", (9, 5, 256))[1] == ("head", "query token", "cell")
+    assert "angle" in gloss("Qcur-0", "ROPE", (5, 9, 64))[0]
+    assert "KV cache" in gloss("cache_k_l3 (view)", "SET_ROWS", (1, 256, 192))[0]
+    assert gloss("no_such_node-1", "MUL", (2, 2)) == ("", ())
+    assert all(len(axes) == rank for _, known in NODES.values() for rank, axes in known.items())
 
 
 def test_pictures():
@@ -264,6 +297,48 @@ def test_what_is_not_shown_is_not_sent():
     del sizes["_esm"], sizes["_css"], sizes["steps"]
     assert sum(sizes.values()) < 40_000, sizes
     assert isinstance(state["picture"], bytes) and isinstance(state["attention"], bytes)
+
+
+def long_run(n: int = 512, n_layer: int = 4) -> Debugger:
+    """A prompt of n tokens through a few layers of nine heads, as one ubatch."""
+    rng = np.random.default_rng(1)
+
+    def events():
+        yield Event("data", "tokens", 0, 9, list(range(n)))
+        yield Event("data", "inp_pos", 0, 13, np.arange(n, dtype=np.int32))
+        for il in range(n_layer):
+            p = np.tril(rng.random((9, n, n), dtype=np.float32))
+            yield Event("node", f"kq_soft_max-{il}", 0, 13, p / p.sum(-1, keepdims=True))
+
+    dbg = Debugger(events(), budget=32 << 20)
+    dbg.recorder.keep_layer(2)
+    dbg.run()
+    return dbg
+
+
+def test_512_tokens_of_attention_stay_within_the_budget_and_off_the_wire():
+    dbg = long_run()
+    recorder = dbg.recorder
+    assert 2 in recorder.layers() and recorder.dropped >= 1 and recorder.used <= 32 << 20
+    view = AttentionView(dbg, layer=2)
+    state = view.get_state()
+    sizes = [len(v) if isinstance(v, bytes) else len(json.dumps(v)) for v in state.values()]
+    assert sum(sizes) < 200_000, "the whole view, its module included"
+    assert view.attention_about["first"] == 512 - 24 and view.attention_about["total"] == 512
+    view.layer = 0
+    assert view.attention == b"" and view.attention_about["dropped"] >= 1
+
+
+def test_in_colab_the_widget_manager_is_switched_on_once(monkeypatch):
+    from anywidget._util import enable_custom_widget_manager_once
+
+    calls = []
+    output = SimpleNamespace(enable_custom_widget_manager=lambda: calls.append(1))
+    monkeypatch.setitem(sys.modules, "google.colab.output", output)
+    enable_custom_widget_manager_once.cache_clear()
+    for _ in range(3):
+        TensorView(Debugger(toy.run())).close()
+    assert calls == [1]
 
 
 def hostile() -> Debugger:

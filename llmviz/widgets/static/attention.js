@@ -1,5 +1,5 @@
 // Attention of one layer and head: links from the chosen query to its keys, and the whole matrix.
-import { h, fill, svg, alone, card, piece, value, colours, paint, bytes, numbers, moved, roving, format } from "./kit.js";
+import { h, fill, svg, alone, card, piece, value, colours, paint, bytes, numbers, moved, roving } from "./kit.js";
 
 export function attentionZone(host) {
   const { model, ask } = host;
@@ -102,7 +102,7 @@ export function attentionZone(host) {
     fill(keys, ...axis.map((a, j) => {
       const w = weights[j], known = !Number.isNaN(w);
       return h("div", { class: "lv-att-key" + (known ? "" : " lv-unknown"), "data-pos": a.pos, "data-token-id": a.id, style: known ? `--lv-p:${Math.sqrt(w).toFixed(3)}` : undefined },
-        known ? value(w >= 0.0005 ? w.toFixed(3) : format(w), w, `kq_soft_max-${layer}[${head},pos ${about.query},pos ${a.pos}]`) : "", piece(a.text));
+        known ? value(w >= 0.0005 ? w.toFixed(3) : w === 0 ? "0" : "<0.001", w, `kq_soft_max-${layer}[${head},pos ${about.query},pos ${a.pos}]`) : "", piece(a.text));
     }));
     fill(queries, ...axis.map((a, i) => h("button", {
       type: "button", class: "lv-att-query", "data-pos": a.pos, "aria-pressed": String(i === chosen), title: `show where position ${a.pos} looks`,
@@ -130,7 +130,7 @@ export function attentionZone(host) {
     Object.assign(rowMark.style, { left: 0, top: chosen * line + "px", width: wide * n + "px", height: line + "px" });
     note.textContent = (n < about.total ? `showing tokens ${about.first}–${axis[n - 1].pos} of ${about.total.toLocaleString("en-US")} · ` : "") + "each row sums to 1 over all tokens; blank: later tokens, never looked at";
   };
-  return { node, draw };
+  return { node, draw, watch: ["layer", "head", "follow", "layers", "n_layer", "n_head", "axis", "attention", "row", "attention_about"] };
 }
 
 export default alone("attention", "Attention", attentionZone);

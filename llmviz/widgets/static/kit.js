@@ -259,7 +259,11 @@ export function createView({ model, el }, name, label, build) {
     root.classList.toggle("lv-projector", !!model.get("projector"));
     host.dark = isDark(root);
     if (!gone) showNotice(model.get("error"));
-    for (const zone of zones) zone.draw();
+    for (const zone of zones) {
+      if (zone.watch && !zone.dirty) continue; // a zone that says nothing is always drawn
+      zone.dirty = false;
+      zone.draw();
+    }
     root.dataset.here = model.get("here");
     root.dataset.draws = ++draws;
   };
@@ -274,10 +278,18 @@ export function createView({ model, el }, name, label, build) {
     waiting.delete(message.reply);
     done(message);
   });
-  for (const event of ["change:rev", "change:theme", "change:projector"]) host.on(event, draw);
+  // A zone is drawn again when something it watches has changed. A message sets all that it brings
+  // before the next microtask, whatever the order of its parts.
+  for (const zone of zones) {
+    zone.dirty = true;
+    for (const name of zone.watch || []) host.on(`change:${name}`, () => { zone.dirty = true; });
+  }
+  const drawAll = () => { for (const zone of zones) zone.dirty = true; draw(); };
+  host.on("change:rev", () => queueMicrotask(draw));
+  for (const event of ["change:theme", "change:projector"]) host.on(event, () => queueMicrotask(drawAll));
 
   // A theme that changes under the view, and a width that changes, are followed.
-  const later = () => { if (host.dark !== isDark(root)) draw(); };
+  const later = () => { if (host.dark !== isDark(root)) drawAll(); };
   const watch = new MutationObserver(() => setTimeout(later, 60));
   for (const node of [document.documentElement, document.body]) {
     watch.observe(node, { attributes: true, attributeFilter: ["class", "theme", "data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind"] });
@@ -289,7 +301,7 @@ export function createView({ model, el }, name, label, build) {
   let width = 0;
   const size = new ResizeObserver(([entry]) => {
     const now = Math.round(entry.contentRect.width);
-    if (Math.abs(now - width) > 8) { width = now; draw(); }
+    if (Math.abs(now - width) > 8) { width = now; drawAll(); }
   });
   size.observe(root);
   endings.push(() => size.disconnect());

@@ -54,7 +54,7 @@ export function kvCacheZone(host) {
     at = -1;
     readout.textContent = about.fresh.length ? `${about.fresh.length === 1 ? "1 cell" : about.fresh.length + " cells"} just written` : "";
   };
-  return { node, draw };
+  return { node, draw, watch: ["cells", "cell_pos", "cell_seq", "cell_text"] };
 }
 
 export default alone("kv_cache", "Cells of the KV cache", kvCacheZone);

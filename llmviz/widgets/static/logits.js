@@ -31,7 +31,7 @@ export function logitsZone(host) {
     fill(note, final ? "raw p: softmax of all logits; final p: after the sampler chain" : "raw p: softmax of all logits, before any sampler");
     if (about.entropy !== null && about.entropy !== undefined) note.append(". Entropy ", value(format(about.entropy), about.entropy, "entropy"), " nats");
   };
-  return { node, draw };
+  return { node, draw, watch: ["top", "top_about"] };
 }
 
 export default alone("logits", "The likeliest next tokens", logitsZone);

@@ -22,7 +22,7 @@ export function mapZone(host) {
         const spent = h("span", { class: "lv-time" });
         const button = h("button", {
           type: "button", "data-step": s.number,
-          onclick: () => { host.set("shown_step", model.get("shown_step") === s.number ? 0 : s.number); explain(); },
+          onclick: () => { host.set("shown_step", model.get("shown_step") === s.number ? 0 : s.number); },
         }, h("span", { class: "lv-step-number" }, s.number), h("span", { class: "lv-step-title" }, s.title), spent);
         return { button, spent };
       });
@@ -39,8 +39,7 @@ export function mapZone(host) {
     });
     settle();
   };
-  const explain = () => model.get("rev") !== undefined && host.onExplain && host.onExplain();
-  return { node, draw };
+  return { node, draw, watch: ["steps", "step", "shown_step", "seconds"] };
 }
 
 export function scopeZone(host) {
@@ -53,7 +52,7 @@ export function scopeZone(host) {
     node.hidden = !scopes.length;
     fill(list, ...scopes.map((s, i) => h("li", { style: `--lv-depth:${i}`, "data-scope": s.name, "data-n": s.n }, h("code", {}, s.name))));
   };
-  return { node, draw };
+  return { node, draw, watch: ["scopes"] };
 }
 
 export function explanationZone(host) {
@@ -69,8 +68,9 @@ export function explanationZone(host) {
     remark.textContent = `step ${open} of ${steps.length}${is && is !== "now" ? " · " + is : ""}`;
     fill(body, h("p", {}, s.explanation), s.functions.length ? h("p", { class: "lv-functions" }, "In llama.cpp: ", s.functions.map((f, i) => [i ? ", " : "", h("code", {}, f)])) : null);
   };
-  host.onExplain = draw;
-  return { node, draw };
+  // Reading about another step needs no kernel.
+  host.on("change:shown_step", draw);
+  return { node, draw, watch: ["steps", "step", "shown_step"] };
 }
 
 export default alone("map", "The sixteen steps", mapZone);

@@ -20,7 +20,7 @@ function build(host) {
       h("div", { class: "lv-left" }, map.node, scopes.node, breaks.node),
       h("div", { class: "lv-middle" }, tensor.node, attention.node, cache.node),
       h("div", { class: "lv-right" }, explanation.node, logits.node)));
-  const spoken = { draw: () => host.say(host.model.get("spoken") || "") };
+  const spoken = { draw: () => host.say(host.model.get("spoken") || ""), watch: ["spoken"] };
   return [transport, breaks, map, scopes, explanation, tensor, tokens, logits, cache, attention, spoken];
 }
 

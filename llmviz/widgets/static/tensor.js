@@ -9,6 +9,7 @@ export function tensorZone(host) {
   const name = h("h3", { class: "lv-event-name" });
   const about = h("div", { class: "lv-event-about" });
   fill(head, name, about);
+  const gloss = h("p", { class: "lv-gloss" });
   const sources = h("div", { class: "lv-sources" });
   const stats = h("dl", { class: "lv-stats" });
   const empty = h("p", { class: "lv-empty" }, "Press Into to take the first step.");
@@ -32,7 +33,7 @@ export function tensorZone(host) {
     grid,
     h("div", { class: "lv-row lv-scale" }, low, legend, high, scaleNote, h("span", { class: "lv-grow" }), readout),
     numbersBox);
-  body.append(sources, stats, table, heatBox, empty);
+  body.append(gloss, sources, stats, table, heatBox, empty);
 
   let at = [0, 0], cell = [1, 1], shownFor = -1, asked = 0;
 
@@ -99,7 +100,7 @@ export function tensorZone(host) {
     const s = event.statistics;
     const item = (label, x, ref) => h("div", {}, h("dt", {}, label), h("dd", {}, x === null ? "–" : value(format(x), x, `${event.name}.${ref}`)));
     fill(stats,
-      h("div", {}, h("dt", {}, "shape"), h("dd", { class: "lv-shape" }, shape(event.shape))),
+      h("div", {}, h("dt", {}, "shape"), h("dd", { class: "lv-shape" }, shape(event.shape), event.axes.length ? h("span", { class: "lv-axes" }, event.axes.join(" × ")) : null)),
       h("div", {}, h("dt", {}, "dtype"), h("dd", {}, event.dtype)),
       item("min", s.min, "min"), item("max", s.max, "max"), item("mean", s.mean, "mean"), item("std", s.std, "std"),
       item("NaN", s.nan, "nan"), s.inf ? item("inf", s.inf, "inf") : null);
@@ -132,12 +133,13 @@ export function tensorZone(host) {
     low.textContent = format(w.low);
     high.textContent = format(w.high);
     const notes = [];
+    if (w.rest !== null && w.rest !== undefined) notes.push(`columns ${w.column + w.columns}–${w.n_columns - 1} all hold ${format(parse(w.rest))}`);
     if (w.clipped) notes.push(`${w.clipped} outlier${w.clipped > 1 ? "s" : ""} beyond the scale`);
     fill(scaleNote, notes.join(" · "));
     if (event.statistics.inf) scaleNote.append(" ", h("span", { class: "lv-swatch", style: `background:${css(table[253])}` }), " −inf");
     if (event.statistics.nan) scaleNote.append(" ", h("span", { class: "lv-swatch", style: `background:${css(table[255])}` }), " NaN");
-    const part = (a, n, of, what) => (n < of ? `${what} ${a}–${a + n - 1} of ${of.toLocaleString("en-US")}` : `${of.toLocaleString("en-US")} ${what}`);
-    where.textContent = (event.shape.length > 1 ? part(w.row, w.rows, w.n_rows, w.n_rows === 1 ? "row" : "rows") + " × " : "") + part(w.column, w.columns, w.n_columns, "columns");
+    const part = (a, n, of, what, axis) => (n < of ? `${what}s ${a}–${a + n - 1} of ${of.toLocaleString("en-US")}` : `${of.toLocaleString("en-US")} ${what}${of === 1 ? "" : "s"}`) + (axis ? ` (${axis})` : "");
+    where.textContent = (event.shape.length > 1 ? part(w.row, w.rows, w.n_rows, "row", event.axes[w.row_axis]) + " × " : "") + part(w.column, w.columns, w.n_columns, "column", event.axes[event.axes.length - 1]);
     pages.left.disabled = w.column === 0;
     pages.right.disabled = w.column + w.columns >= w.n_columns;
     pages.up.disabled = w.row === 0;
@@ -171,6 +173,8 @@ export function tensorZone(host) {
       name.textContent = visible(event.name).replace(/\u00a0/g, " ");
       fill(about, h("span", { class: "lv-tag" }, event.op || KIND[event.kind]), event.edited ? h("span", { class: "lv-tag lv-edited" }, "edited") : "", h("span", { class: "lv-remark" }, `event ${event.n.toLocaleString("en-US")}`));
     }
+    gloss.textContent = event.gloss || "";
+    gloss.hidden = !event.gloss;
     sources.replaceChildren();
     if (event.sources && event.sources.length) sources.append("from ", ...event.sources.flatMap((s, i) => [i ? ", " : "", h("code", {}, s)]));
     const array = !!event.shape;
@@ -190,7 +194,7 @@ export function tensorZone(host) {
     drawHeat(event, w);
     if (!mark.hidden || !numbersBox.classList.contains("lv-hidden")) look(false);
   };
-  return { node, draw };
+  return { node, draw, watch: ["event", "window", "picture"] };
 }
 
 export default alone("tensor", "The current value", tensorZone);

@@ -29,7 +29,7 @@ export function tokensZone(host) {
     }));
     settle();
   };
-  return { node, draw };
+  return { node, draw, watch: ["tokens", "n_tokens", "selected"] };
 }
 
 export default alone("tokens", "The text so far", tokensZone);

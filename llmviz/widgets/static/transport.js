@@ -21,7 +21,13 @@ export function transportZone(host) {
 
   const pump = async (reply) => {
     driving = true;
-    while (driving && reply && reply.running && !reply.lost) reply = await ask({ ask: "tick" });
+    // One slice is always on its way, so that the kernel works while the page draws.
+    let next = reply.running && !reply.lost ? ask({ ask: "tick" }) : null;
+    while (driving && reply.running && !reply.lost) {
+      const after = ask({ ask: "tick" });
+      reply = await next;
+      next = after;
+    }
     driving = false;
   };
   const go = async (action) => {
@@ -97,7 +103,7 @@ export function transportZone(host) {
     if (lost && first) first.focus();
     settle(items().find((b) => b === document.activeElement) || first);
   }
-  return { node: bar, draw: () => draw() };
+  return { node: bar, draw: () => draw(), watch: ["running", "status", "status_text", "can_restart", "projector"] };
 }
 
 export function breakpointZone(host) {
@@ -125,5 +131,5 @@ export function breakpointZone(host) {
       h("span", { class: "lv-remark", title: "times the run stopped here" }, `${b.hits}×`),
       h("button", { type: "button", class: "lv-x", "aria-label": `Remove breakpoint ${b.label}`, title: "Remove", onclick: () => ask({ ask: "unbreak", which: b.id }) }, "×"))));
   };
-  return { node, draw };
+  return { node, draw, watch: ["breakpoints"] };
 }
