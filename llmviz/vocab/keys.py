@@ -15,9 +15,21 @@ class HasKeys(Protocol):
     """The part of `llmviz.gguf.GGUF` that a vocabulary needs."""
 
     path: str
-    kv: Mapping[str, Any]
-    kv_types: Mapping[str, ValueType]
-    arr_types: Mapping[str, ValueType | None]
+
+    @property
+    def kv(self) -> Mapping[str, Any]:
+        """Values by key."""
+        ...
+
+    @property
+    def kv_types(self) -> Mapping[str, ValueType]:
+        """Type of each key's value."""
+        ...
+
+    @property
+    def arr_types(self) -> Mapping[str, ValueType | None]:
+        """Element type of each key that holds an array."""
+        ...
 
 
 class Keys:
