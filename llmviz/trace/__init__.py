@@ -5,20 +5,27 @@ These listen to the engine's events; the engine never imports them. No Jupyter i
 
 from __future__ import annotations
 
-from llmviz.trace.breakpoints import Breakpoint
+from llmviz.trace.branches import Branch
+from llmviz.trace.breakpoints import Breakpoint, BreakWarning
 from llmviz.trace.debugger import Debugger, DebuggerError
+from llmviz.trace.edits import Edit, Intervention
+from llmviz.trace.kept import Kept
 from llmviz.trace.recorder import AttentionBlock, CellsRecord, Recorder, TokenRecord
 from llmviz.trace.summary import Statistics, statistics
-from llmviz.trace.timeline import Edit, Here, OpenScope, Record
+from llmviz.trace.timeline import Here, OpenScope, Record
 
 __all__ = [
     "AttentionBlock",
+    "Branch",
+    "BreakWarning",
     "Breakpoint",
     "CellsRecord",
     "Debugger",
     "DebuggerError",
     "Edit",
     "Here",
+    "Intervention",
+    "Kept",
     "OpenScope",
     "Record",
     "Recorder",

@@ -1,8 +1,9 @@
 """What a run has computed so far, kept within a byte budget.
 
-`Recorder.see` is shown every event and copies the few values that the panel and the views need
-after the run has moved on: tokens with their probabilities, the last logits, the cells of the KV
-cache, and the attention of the latest decodes. Everything else is dropped when the event passes.
+`Recorder.see` is shown every event and copies what the panel and the views need after the run has
+moved on: tokens with their probabilities, the last logits, the cells of the KV cache, the attention
+of the latest decodes, and values of the nodes that somebody asked for. Of all other nodes that were
+watched, statistics stay. When the run goes back, `rewind` brings the recorder back with it.
 """
 
 from __future__ import annotations
@@ -15,116 +16,47 @@ from typing import Any
 import numpy as np
 
 from llmviz.events import Event
-from llmviz.trace.summary import probabilities
+from llmviz.trace.kept import Kept, KeptValues
+from llmviz.trace.records import (
+    Alternative,
+    AttentionBlock,
+    CellsRecord,
+    TokenRecord,
+    chain_probabilities,
+    read_cells,
+)
+from llmviz.trace.summary import Statistics, probabilities
 
-__all__ = ["Alternative", "AttentionBlock", "CellsRecord", "Recorder", "TokenRecord"]
+__all__ = [
+    "Alternative",
+    "AttentionBlock",
+    "CellsRecord",
+    "Mark",
+    "Recorder",
+    "TokenRecord",
+    "chain_probabilities",
+    "read_cells",
+]
 
 ATTENTION = "kq_soft_max-"
 N_TOP = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """One candidate for the next token.
+@dataclass(slots=True, eq=False)
+class Mark:
+    """The recorder's latest records at one moment; opaque, see `Recorder.mark`.
 
-    `p_raw` is the softmax of all logits; `p` what the sampler chain left of it: None where the
-    chain cut the token or gave no probabilities (a greedy choice).
+    `logits` may be dropped to save memory; `complete` is then false.
     """
 
-    id: int
-    text: str
-    logit: float
-    p_raw: float
-    p: float | None = None
-    cut: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRecord:
-    """One token of the text: of the prompt (`given`), or chosen by the sampler.
-
-    Attributes
-    ----------
-    id, piece, text, pos
-        Token id; its bytes; what they add to the text; position in the sequence.
-    n : int
-        Number of the event at which it appeared.
-    logit, p_raw, p, rank
-        Of a chosen token: its logit, the softmax of all logits, the probability after the chain
-        (None where the chain gives none) and how many tokens had a larger logit. None for the
-        prompt.
-    top : tuple of Alternative
-        The ten largest logits it was chosen from; empty for the prompt.
-    """
-
-    id: int
-    piece: bytes
-    text: str
-    pos: int
-    n: int
-    given: bool
-    logit: float | None = None
-    p_raw: float | None = None
-    p: float | None = None
-    rank: int | None = None
-    top: tuple[Alternative, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CellsRecord:
-    """The KV cache's cells as they were at one event.
-
-    Attributes
-    ----------
-    pos : ndarray int32 [n_cells]
-        Position held by each cell, -1 for an empty one.
-    tok : ndarray int32 [n_cells]
-        Token stored there, -1 where empty.
-    seq : ndarray bool [n_seq, n_cells]
-        Whether a cell belongs to a sequence.
-    fresh : frozenset of int
-        Cells that the current ubatch has just been given.
-    n : int
-        Event number.
-    """
-
-    pos: np.ndarray
-    tok: np.ndarray
-    seq: np.ndarray
-    fresh: frozenset[int]
-    n: int
-
-    @property
-    def used(self) -> int:
-        """How many cells hold something."""
-        return int((self.pos >= 0).sum())
-
-    def sequences(self, cell: int) -> tuple[int, ...]:
-        """Sequences that a cell belongs to."""
-        return tuple(np.flatnonzero(self.seq[:, cell]).tolist())
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionBlock:
-    """Attention weights of one layer for the queries of one ubatch.
-
-    Attributes
-    ----------
-    n : int
-        Event number of the node.
-    layer : int
-    q_pos : ndarray int32 [n_q]
-        Position of each query.
-    k_pos : ndarray int32 [n_k]
-        Position that each column's cell held, -1 for an empty cell.
-    p : ndarray float32 [n_head, n_q, n_k]
-    """
-
-    n: int
-    layer: int
-    q_pos: np.ndarray
-    k_pos: np.ndarray
-    p: np.ndarray
+    tokens: tuple[TokenRecord, ...]
+    logits: np.ndarray | None
+    logits_n: int
+    top: tuple[Alternative, ...]
+    cells: CellsRecord | None
+    q_pos: np.ndarray | None
+    passes: int
+    complete: bool = True
 
 
 @dataclass
@@ -134,10 +66,25 @@ class Recorder:
     Parameters
     ----------
     budget : int
-        Bytes that attention copies may take. When they do not fit, blocks of layers other than
-        `layer` go first, the oldest first; `dropped` counts them.
+        Bytes that copies of attention and of asked values may take together. When they do not fit,
+        the oldest go first, attention of the chosen `layer` last; `dropped` counts them and
+        `dropped_text` says which.
     layer : int
         The layer whose attention is kept longest.
+
+    Attributes
+    ----------
+    tokens : list of TokenRecord
+    logits : ndarray float32 [n_vocab] or None
+        The last row of logits, of event `logits_n`.
+    top : tuple of Alternative
+    cells : CellsRecord or None
+    attention : dict of int to deque of AttentionBlock
+        By layer, oldest first.
+    passes : int
+        How many ubatches have begun.
+    stop, rest : str
+        Why the generation ended, and the text it ended with.
     """
 
     budget: int = 64 << 20
@@ -154,10 +101,14 @@ class Recorder:
     dropped: int = 0
     used: int = 0
     only_layer: bool = False
+    passes: int = 0
 
     def __post_init__(self) -> None:
         self._q_pos: np.ndarray | None = None
         self._candidates: Any = None
+        self._kept = KeptValues()
+        self._dropped_bytes = 0
+        self._last_dropped = ""
         # By step and name: the vocabulary has "tokens" too (step 5).
         self._handlers: dict[tuple[int, str], Callable[[Event, int], None]] = {
             (9, "tokens"): self._see_tokens,
@@ -168,17 +119,76 @@ class Recorder:
             (16, "stop"): self._see_stop,
         }
 
+    # -- whose values are kept -------------------------------------------------------------------
+
+    def ask(self, owner: object, want: Callable[[str], bool]) -> None:
+        """Keep copies of the nodes and inputs that ``want(name)`` says yes to, from now on.
+
+        Asking again replaces what the same owner asked for before. `want` must depend on the name
+        alone: its answers are remembered.
+        """
+        self._kept.ask(owner, want)
+
+    def release(self, owner: object) -> None:
+        """Take back what `owner` asked for; values that nobody asks for are let go."""
+        self._kept.release(owner)
+
+    def adopt_askers(self, other: Recorder) -> None:
+        """Keep from now on what was asked of another recorder."""
+        self._kept.adopt_askers(other._kept)
+
+    def value(self, name: str) -> Kept | None:
+        """The latest copy of a node or input, None where there is none."""
+        return self._kept.value(name)
+
+    def values(self, name: str) -> list[Kept]:
+        """All copies of a node or input that are still held, oldest first."""
+        return self._kept.values(name)
+
+    def stats(self, name: str) -> Statistics | None:
+        """Statistics of a node when it was last watched or asked for, None if it never was."""
+        return self._kept.stats(name)
+
+    @property
+    def bytes_used(self) -> int:
+        """What the copies take, never more than `budget`."""
+        return self.used + self._kept.nbytes
+
+    @property
+    def dropped_text(self) -> str:
+        """What was dropped for want of room, in a sentence; empty when nothing was."""
+        if not self.dropped:
+            return ""
+        return (
+            f"{self.dropped} older value{'s' * (self.dropped != 1)} "
+            f"({self._dropped_bytes / 2**20:.1f} MiB) dropped to stay within "
+            f"{self.budget / 2**20:.0f} MiB, the last one {self._last_dropped}"
+        )
+
     def wants(self, name: str) -> bool:
         """Whether a node of this name must be yielded for the recorder to see it."""
+        return self._wants_attention(name) or self._kept.asked(name)
+
+    def _wants_attention(self, name: str) -> bool:
         if not name.startswith(ATTENTION):
             return False
         return not self.only_layer or name == f"{ATTENTION}{self.layer}"
 
-    def see(self, event: Event, n: int) -> None:
-        """Look at one event as it passes; n is its number."""
+    def see(self, event: Event, n: int, *, measure: bool = True) -> None:
+        """Look at one event as it passes; n is its number.
+
+        Parameters
+        ----------
+        measure : bool
+            Whether a node's statistics are wanted.
+        """
         if event.kind == "node":
             if event.name.startswith(ATTENTION):
                 self._see_attention(event, n)
+            self._see_value(event, n, measure)
+            return
+        if event.kind == "enter":
+            self.passes += event.name == "process_ubatch"
             return
         if event.kind != "data":
             return
@@ -187,10 +197,48 @@ class Recorder:
         handler = self._handlers.get((event.step, event.name))
         if handler is not None:
             handler(event, n)
+        if event.step == 13:
+            self._see_value(event, n, False)
 
     def keep_layer(self, layer: int) -> None:
         """Choose the layer whose attention is kept longest."""
         self.layer = layer
+
+    # -- going back ------------------------------------------------------------------------------
+
+    def mark(self) -> Mark:
+        """The latest records as they are now, for `rewind`."""
+        return Mark(
+            tuple(self.tokens),
+            self.logits,
+            self.logits_n,
+            self.top,
+            self.cells,
+            self._q_pos,
+            self.passes,
+        )
+
+    def rewind(self, mark: Mark, last: int) -> None:
+        """Come back to a mark; of the values, those of events up to number `last` stay.
+
+        The events after the mark are then shown again; a value that is still held is not copied
+        a second time.
+        """
+        self.tokens = list(mark.tokens)
+        self.logits, self.logits_n, self.top = mark.logits, mark.logits_n, mark.top
+        self.cells, self._q_pos, self.passes = mark.cells, mark.q_pos, mark.passes
+        self.stop = self.rest = ""
+        self._candidates = None
+        self.truncate(last)
+
+    def truncate(self, last: int) -> None:
+        """Forget the values of events after number `last`."""
+        self._kept.truncate(last)
+        for layer, blocks in list(self.attention.items()):
+            while blocks and blocks[-1].n > last:
+                self.used -= blocks.pop().p.nbytes
+            if not blocks:
+                del self.attention[layer]
 
     # -- what each event leaves behind ---------------------------------------------------------
 
@@ -208,7 +256,11 @@ class Recorder:
         self._q_pos = np.array(event.value, dtype=np.int32).reshape(-1)
 
     def _see_cells(self, event: Event, n: int) -> None:
-        pos, tok, seq = read_cells(event.value)
+        self.see_cells(event.value, n)
+
+    def see_cells(self, cells: Any, n: int) -> None:
+        """Record the cells of the KV cache as they are now."""
+        pos, tok, seq = read_cells(cells)
         before = self.cells
         if before is None or len(before.pos) != len(pos):
             fresh = np.flatnonzero(pos >= 0)
@@ -216,10 +268,27 @@ class Recorder:
             fresh = np.flatnonzero((pos != before.pos) & (pos >= 0))
         self.cells = CellsRecord(pos, tok, seq, frozenset(fresh.tolist()), n)
 
+    def _see_value(self, event: Event, n: int, measure: bool) -> None:
+        asked = self._kept.asked(event.name)
+        if not (asked or measure):
+            return
+        value = event.value
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
+            return
+        self._kept.measure(event.name, n, value)
+        if not asked:
+            return
+        if value.nbytes > self.budget:
+            self._count_dropped(f"{event.name} of event {n}", value.nbytes)
+            return
+        self._kept.keep(event.name, n, value, event.about, self.passes - 1)
+        self._make_room()
+
     def _see_attention(self, event: Event, n: int) -> None:
         layer = int(event.name[len(ATTENTION) :])
         value = np.asarray(event.value)
-        if value.ndim != 3:
+        blocks = self.attention.get(layer)
+        if value.ndim != 3 or (blocks and blocks[-1].n >= n):
             return
         n_head, n_q, n_kv = value.shape
         k_pos, keep = self._columns(n_kv)
@@ -227,14 +296,14 @@ class Recorder:
         if len(q_pos) != n_q:
             # Only some rows are computed where only some tokens give an output: those are the last.
             q_pos = q_pos[-n_q:] if len(q_pos) > n_q else np.arange(n_q, dtype=np.int32)
-        block = AttentionBlock(n, layer, q_pos, k_pos, value[:, :, :keep].astype(np.float32))
-        if n_head * n_q * keep * 4 > self.budget:
-            self.dropped += 1
+        nbytes = n_head * n_q * keep * 4
+        if nbytes > self.budget:
+            self._count_dropped(f"{event.name} of event {n}", nbytes)
             return
+        block = AttentionBlock(n, layer, q_pos, k_pos, value[:, :, :keep].astype(np.float32))
         self.attention.setdefault(layer, deque()).append(block)
         self.used += block.p.nbytes
-        while self.used > self.budget:
-            self._drop_oldest()
+        self._make_room()
 
     def _columns(self, n_kv: int) -> tuple[np.ndarray, int]:
         """Positions of the cache's first n_kv cells, cut after the last one in use."""
@@ -245,16 +314,30 @@ class Recorder:
         keep = int(used[-1]) + 1 if used.size else n_kv
         return pos[:keep], keep
 
-    def _drop_oldest(self) -> None:
-        others = [blocks[0] for il, blocks in self.attention.items() if il != self.layer and blocks]
+    def _make_room(self) -> None:
+        while self.bytes_used > self.budget:
+            others = [b[0] for il, b in self.attention.items() if il != self.layer and len(b)]
+            block = min(others, key=lambda b: b.n, default=None)
+            kept = self._kept.oldest()
+            if kept is not None and (block is None or kept.n < block.n):
+                self._kept.drop(kept)
+                self._count_dropped(f"{kept.name} of event {kept.n}", kept.array.nbytes)
+            else:
+                self._drop_block(block or self.attention[self.layer][0])
+
+    def _drop_block(self, block: AttentionBlock) -> None:
         self.only_layer = True
-        oldest = min(others, key=lambda b: b.n) if others else self.attention[self.layer][0]
-        blocks = self.attention[oldest.layer]
+        blocks = self.attention[block.layer]
         blocks.popleft()
         if not blocks:
-            del self.attention[oldest.layer]
-        self.used -= oldest.p.nbytes
+            del self.attention[block.layer]
+        self.used -= block.p.nbytes
+        self._count_dropped(f"{ATTENTION}{block.layer} of event {block.n}", block.p.nbytes)
+
+    def _count_dropped(self, what: str, nbytes: int) -> None:
         self.dropped += 1
+        self._dropped_bytes += nbytes
+        self._last_dropped = what
 
     def _see_logits(self, event: Event, n: int) -> None:
         rows = np.asarray(event.value)
@@ -320,9 +403,7 @@ class Recorder:
     def last_query(self, layer: int) -> int:
         """The largest position with a row of attention in a layer, -1 where there is none."""
         blocks = self.attention.get(layer)
-        return (
-            max((int(b.q_pos.max()) for b in blocks if b.q_pos.size), default=-1) if blocks else -1
-        )
+        return max((int(b.q_pos.max()) for b in blocks or () if b.q_pos.size), default=-1)
 
     def attention_matrix(
         self, layer: int, head: int, positions: Sequence[int]
@@ -351,32 +432,3 @@ class Recorder:
                     seen = block.k_pos[source] <= int(q)
                     out[row, target[seen]] = block.p[head, i, source[seen]]
         return out
-
-
-def chain_probabilities(candidates: Any) -> dict[int, float] | None:
-    """Probability of each surviving candidate, None where the chain computed none."""
-    if candidates is None or not hasattr(candidates, "p"):
-        return None
-    p = np.asarray(candidates.p)
-    if p.size == 0 or not float(p.sum()) > 0:
-        return None
-    return dict(zip(np.asarray(candidates.id).tolist(), p.tolist(), strict=True))
-
-
-def read_cells(cells: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions, tokens and sequences of KV cells, copied: `KVCells`, or several streams of them.
-
-    Returns
-    -------
-    (int32 [n_cells], int32 [n_cells], bool [n_seq, n_cells])
-    """
-    streams = list(cells) if isinstance(cells, (list, tuple)) else [cells]
-    pos = np.concatenate([np.array(c.pos, dtype=np.int32) for c in streams])
-    tok = np.concatenate([np.array(c.tok, dtype=np.int32) for c in streams])
-    n_seq = max(len(c.seq) for c in streams)
-    seq = np.zeros((n_seq, len(pos)), dtype=bool)
-    start = 0
-    for c in streams:
-        seq[: len(c.seq), start : start + len(c.pos)] = c.seq
-        start += len(c.pos)
-    return pos, tok, seq

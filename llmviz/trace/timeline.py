@@ -9,9 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from llmviz.errors import LlmvizError
 from llmviz.events import Event
 
-__all__ = ["Edit", "Here", "OpenScope", "Record", "record_of", "shape_text"]
+__all__ = ["DebuggerError", "Here", "OpenScope", "Record", "record_of", "shape_text"]
+
+
+class DebuggerError(LlmvizError):
+    """A debugger was asked for something that its state does not allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +53,6 @@ class OpenScope:
     depth: int
     step: int
     n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """A value that a person put in the place of the engine's, at one event."""
-
-    n: int
-    name: str
-    value: Any
 
 
 class Here:

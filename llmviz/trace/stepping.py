@@ -1,0 +1,419 @@
+"""One event after the other: the state of a run, and the pieces of work that advance it.
+
+`Stepping` is the lowest layer of `Debugger`. A piece of work is a generator (`Job`) that yields
+after every event and returns why the run stands; `advance` drives it for a slice of time. Above
+it lie `travel` (going back) and `editing` (changes and branches).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+from llmviz.events import Event
+from llmviz.trace.branches import Branches
+from llmviz.trace.breakpoints import Breakpoint, Known
+from llmviz.trace.edits import Edit, Intervention
+from llmviz.trace.history import Clock
+from llmviz.trace.recorder import Mark, Recorder
+from llmviz.trace.source import Source, is_context
+from llmviz.trace.timeline import DebuggerError, Here, OpenScope, record_of
+
+__all__ = ["Goal", "Job", "Stepping"]
+
+Goal = Callable[[Event], bool]
+Job = Generator[None, None, str]
+"""Yields after every event; returns why the run stands: goal, breakpoint, end or error."""
+
+
+class Stepping:
+    """Advances a run by events; see the module's docstring."""
+
+    def __init__(self, subject: Any, prompt: Any, chain: Any, n_predict: int) -> None:
+        self.subject = subject
+        self.prompt = prompt
+        self.n_predict = n_predict
+        self.breakpoints: list[Breakpoint] = []
+        self._given_chain = chain
+        self._context_params: dict[str, Any] = {}
+        self._user_want: Callable[[str], bool] | None = None
+        self._n_events = 0
+        self._budget = 0
+        self._lock = threading.RLock()
+        self._busy = False
+        self._closed = False
+        self._listeners: list[Callable[[], None]] = []
+        self._next_id = 1
+        self._next_edit = 1
+        self._values: Any = None
+        self.recorder = Recorder()
+
+    def _begin_run(self) -> None:
+        asked = self.recorder
+        self.here: Here | None = None
+        self.error: Exception | None = None
+        self.result: Any = None
+        self.finished = False
+        self.stopped_by = "start"
+        self.hit: Breakpoint | None = None
+        self.seconds: dict[int, float] = {}
+        self.recorder = Recorder(budget=self._budget, layer=asked.layer)
+        self.recorder.adopt_askers(asked)
+        self._branches = Branches(self._n_events)
+        self._known = Known(names=_sampler_names())
+        self._n = 0
+        self._stack: list[OpenScope] = []
+        self._previous_step = 0
+        self._engine_value: Any = None
+        self._selected: Event | None = None
+        self._job: Job | None = None
+        self._watch_all = False
+        self._filter: Callable[[str], bool] | None = None
+        self._target = -1  # this event is wanted, whatever it is
+        self._quiet = False  # a replay: nobody looks on
+        self._hit = -1  # what the last search found
+        self._pause = False
+        self._source = Source(
+            self.subject,
+            self.prompt,
+            self._given_chain,
+            self.n_predict,
+            self._context_params,
+            self._want,
+            self._moment,
+        )
+        self._events = self._source.events()
+
+    # -- what the engine and the edits ask ---------------------------------------------------------
+
+    @property
+    def model(self) -> Any:
+        """The model, None until it is loaded."""
+        return self._source.model
+
+    @model.setter
+    def model(self, model: Any) -> None:
+        # for a generator of events, which brings none
+        self._source.model = model
+
+    @property
+    def ctx(self) -> Any:
+        """The context, None until there is one."""
+        return self._source.ctx
+
+    @property
+    def generation(self) -> Any:
+        """The `llmviz.generate.Generation` that runs, None until it has begun."""
+        return self._source.generation
+
+    @property
+    def chain(self) -> Any:
+        """The sampler chain in its present state; before the generation, the one that was given."""
+        return self._given_chain if self.generation is None else self.generation.chain
+
+    def _moment(self) -> tuple[Clock, Mark]:
+        clock = Clock(self._n, tuple(self._stack), self._previous_step, dict(self.seconds))
+        return clock, self.recorder.mark()
+
+    def _want(self, name: str) -> bool:
+        wanted = (
+            self._n == self._target
+            or self.recorder.wants(name)
+            or self._measures(name)
+            or any(e.wants(name, self._n) for e in self._branches.current.edits)
+        )
+        if not wanted:
+            self._n += 1  # an unwatched node takes its number all the same
+        return wanted
+
+    def _measures(self, name: str) -> bool:
+        """Whether somebody watches this node, so that its statistics are kept."""
+        if self._user_want is not None and self._user_want(name):
+            return True
+        if self._filter is not None:
+            return self._filter(name)
+        return not self._quiet and (self._watch_all or any(b.wants(name) for b in self.breakpoints))
+
+    def keep_rows(self, n: int) -> None:
+        """Remember all K and V rows before an operation that destroys them."""
+        self._source.history.rows(n, self.ctx.memory.save_rows())
+
+    def accepted_tokens(self) -> list[int]:
+        """Tokens that the sampler chain has accepted in this run."""
+        if self.generation is None:
+            return []
+        tokens = list(self.generation.result.tokens)
+        between = self.here is not None and (self.here.kind, self.here.name) in (
+            ("exit", "sample"),
+            ("enter", "accept"),
+        )
+        if between and self._selected is not None:  # accepted, and not yet part of the text
+            tokens.append(int(self._selected.value))
+        return tokens
+
+    # -- one event -----------------------------------------------------------------------------
+
+    def _take(self) -> bool:
+        """Advance the generator by one event; False at the end and on an error."""
+        if self.here is not None:
+            if self.here.kind == "exit" and self._stack:
+                self._stack.pop()
+            self._previous_step = self.here.step
+        start = time.perf_counter()
+        try:
+            event = next(self._events)
+        except StopIteration as stop:
+            self.result = stop.value
+            self.finished = self._branches.current.ended = True
+            self._stack.clear()
+            return False
+        except Exception as error:
+            self.error = error
+            self.finished = True
+            return False
+        spent = time.perf_counter() - start
+        self.seconds[event.step] = self.seconds.get(event.step, 0.0) + spent
+        n = self._n
+        if event.kind == "enter":
+            if event.name == "process_ubatch":
+                self._source.save(*self._moment())
+            self._stack.append(OpenScope(event.name, event.depth, event.step, n))
+        self._n += 1
+        self._engine_value = event.value
+        self.here = Here(n, event)
+        if event.name == "selected":
+            self._selected = event
+        self._apply_edits(event, n)
+        branch = self._branches.current
+        if not branch.events or branch.events[-1].n < n:
+            branch.events.append(record_of(n, event))
+        branch.n = n
+        if n > branch.furthest:
+            branch.furthest = n
+            branch.ended = False
+        self._learn(event)
+        measure = event.kind == "node" and self._filter is None and self._measures(event.name)
+        self.recorder.see(event, n, measure=measure)
+        return True
+
+    def _apply_edits(self, event: Event, n: int) -> None:
+        for edit in self._branches.current.edits:
+            if edit.due(event, n):
+                self._apply(edit, event, n)
+
+    def _apply(self, edit: Edit, event: Event, n: int) -> None:
+        """Let an edit act; one that cannot says so, and an intervention goes off."""
+        try:
+            edit.apply(event, n, self)
+        except Exception as error:
+            edit.note = f"{type(error).__name__}: {error}"
+            if isinstance(edit, Intervention):
+                edit.broken = True
+            if not self._quiet:
+                self.error = DebuggerError(
+                    f"edit {edit.id} ({edit.description}) did not work at event {n}: {error}"
+                    + (". It is off now" if isinstance(edit, Intervention) else "")
+                )
+                self.error.__cause__ = error
+            return
+        edit.note = ""
+        if edit.applied_at is None:
+            edit.applied_at = n
+
+    def _learn(self, event: Event) -> None:
+        """Notice what breakpoints are held against: the model, the graph, names of events."""
+        known = self._known
+        known.step = event.step
+        if event.name not in known.names and len(known.names) < 100_000:
+            known.names.add(event.name)
+        news = False
+        if known.piece_of is None and self.model is not None:
+            vocab = self.model.vocab
+            hparams = None if getattr(self.model, "vocab_only", False) else self.model.hparams
+            known.n_vocab = getattr(vocab, "n_tokens", None)
+            known.n_layer = getattr(hparams, "n_layer", None)
+            known.piece_of = self.recorder.piece_of = _piece_of(vocab)
+            news = True
+        graph = event.about if event.name.startswith(("can_reuse", "reserve_")) else None
+        if event.name == "build_graph" and event.kind == "exit":
+            graph = event.value
+        if graph is not None and not known.nodes and hasattr(graph, "nodes"):
+            leafs = (t.name for t in graph.leafs if t.is_input)
+            known.nodes = frozenset((*(t.name for t in graph.nodes), *leafs))
+            news = True
+        if news:
+            self._check_breakpoints()
+
+    def _check_breakpoints(self) -> None:
+        for point in self.breakpoints:
+            point.check(self._known)
+
+    # -- pieces of work --------------------------------------------------------------------------
+
+    def _forward(self, goal: Goal, watch_all: bool, stops: bool = True) -> Job:
+        """Until the goal, or where `stops`, a breakpoint."""
+        self._watch_all = watch_all
+        try:
+            while self._take():
+                assert self.here is not None
+                if self.error is not None:
+                    return "error"
+                if goal(self.here.event):
+                    return "goal"
+                if stops and self._at_breakpoint(self.here.event):
+                    return "error" if self.error is not None else "breakpoint"
+                yield
+            return "error" if self.error is not None else "end"
+        finally:
+            self._watch_all = False
+
+    def _at_breakpoint(self, event: Event) -> bool:
+        for point in self.breakpoints:
+            try:
+                met = point.meets(event, self._previous_step, self.values)
+            except Exception as error:
+                # The person's condition, not the engine: the run stands here and can go on.
+                self._disable(point, error)
+                return True
+            if met:
+                point.hits += 1
+                if point.hits <= point.ignore:
+                    continue
+                point.enabled = not point.once
+                self.hit = point
+                return True
+        return False
+
+    def _disable(self, point: Breakpoint, error: Exception) -> None:
+        point.enabled = False
+        self.error = DebuggerError(
+            f"breakpoint {point.id} ({point.label}) raised {type(error).__name__}: "
+            f"{error}. It is disabled now; mend it, or remove it with clear_break"
+        )
+        self.error.__cause__ = error
+        point.fail(str(self.error))
+
+    @property
+    def values(self) -> Any:
+        """The named values that conditions and watches read; see `llmviz.trace.values`."""
+        if self._values is None:
+            from llmviz.trace.values import DebuggerValues
+
+            self._values = DebuggerValues(self)
+        return self._values
+
+    def advance(self, max_seconds: float | None = None) -> bool:
+        """Work towards the goal of `start`, for at most `max_seconds`.
+
+        Returns
+        -------
+        bool
+            True when the run stands: goal reached, breakpoint, pause, end or error (see
+            `stopped_by`). False when time was up; call again to go on. An error of the engine is
+            stored in `error` and not raised.
+        """
+        with self._not_busy():
+            self._busy = True
+            try:
+                stands = self._advance(max_seconds)
+            finally:
+                self._busy = False
+        self._tell()
+        return stands
+
+    def _advance(self, max_seconds: float | None) -> bool:
+        job = self._job
+        if job is None:
+            return True
+        end = None if max_seconds is None else time.perf_counter() + max_seconds
+        try:
+            while True:
+                next(job)
+                if self._pause:
+                    return self._stand("pause")
+                if end is not None and time.perf_counter() >= end:
+                    return False
+        except StopIteration as stop:
+            return self._stand(stop.value)
+        except DebuggerError as error:
+            self.error = error
+            return self._stand("error")
+
+    def _stand(self, why: str) -> bool:
+        self.stopped_by = why
+        self._pause = False
+        if self._job is not None:
+            self._job.close()
+            self._job = None
+        return True
+
+    def _work(self, job: Job) -> None:
+        """Do a piece of work at once."""
+        self._begin_job(job)
+        self.advance()
+        if self.error is not None:
+            raise self.error
+
+    def _begin_job(self, job: Job) -> None:
+        with self._not_busy():
+            if self._job is not None:
+                self._job.close()
+            self._job = job
+            self._pause = False
+            self.hit = None
+            self.stopped_by = "running"
+            if isinstance(self.error, DebuggerError) and not self.finished:
+                self.error = None  # it was shown; the engine itself is well
+
+    def _now(self, job: Job) -> str:
+        """Do a piece of work inside another action: nobody is told."""
+        with self._not_busy():
+            self._busy = True
+            try:
+                while True:
+                    next(job)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                self._busy = False
+
+    def _not_busy(self) -> threading.RLock:
+        if self._busy:
+            raise DebuggerError("the run is busy: wait for it to stand, or call pause() first")
+        if self._closed:
+            raise DebuggerError("this debugger is closed: make a new one")
+        return self._lock
+
+    def _refuse_end(self) -> None:
+        """Say why the run cannot go forward."""
+        if isinstance(self.error, DebuggerError) and not self.finished:
+            self.error = None
+        if self.error is not None:
+            raise DebuggerError(
+                f"the run ended with {type(self.error).__name__}: {self.error}. "
+                "What it computed is still here; step back, or restart() to begin again"
+            ) from self.error
+        if self.finished:
+            raise DebuggerError("the run is at its end; step back, or restart() to begin again")
+
+    def _reset_subject(self) -> None:
+        if is_context(self.subject):
+            self.subject.memory.clear()
+        if self._given_chain is not None:
+            self._given_chain.reset()
+
+    def _tell(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
+
+
+def _piece_of(vocab: Any) -> Callable[[int], bytes]:
+    return lambda token: vocab.token_to_piece(token, special=True)
+
+
+def _sampler_names() -> set[str]:
+    from llmviz.sampling import SAMPLERS
+
+    return {name.replace("-", "_") for name in SAMPLERS}
