@@ -352,23 +352,31 @@ class DebuggerValues:
         if model is None:
             raise LlmvizError("there is no vocabulary yet: write the token's id as a number")
         vocab = model.vocab
+        raw = text.encode("utf-8", "replace")
+        parts = vocab.tokenize(raw, add_special=False, parse_special=True)
+        pieces = [vocab.token_to_piece(i, special=True) for i in parts]
+        if pieces == [raw]:
+            return parts[0]
+        # a tokenizer may put a space before a text, or take a token apart: look through all pieces
+        ids = self._piece_ids(vocab)
+        if raw in ids:
+            return ids[raw]
+        message = f"{_short(text)} is not one token"
+        if len(pieces) > 1:
+            shown = (_short(piece.decode("utf-8", "replace")) for piece in pieces[:6])
+            message += f" but {len(pieces)}: {', '.join(shown)}"
+        other = text[1:] if text.startswith(" ") else f" {text}"
+        if other.encode("utf-8", "replace") in ids:
+            message += f"; there is {_short(other)}"
+        raise LlmvizError(message)
+
+    def _piece_ids(self, vocab: Any) -> dict[bytes, int]:
         if self._ids is None or self._vocab is not vocab:
             self._ids = {}
             for i in range(vocab.n_tokens):  # of equal pieces the first
                 self._ids.setdefault(vocab.token_to_piece(i, special=True), i)
             self._vocab = vocab
-        found = self._ids.get(text.encode("utf-8", "replace"))
-        if found is not None:
-            return found
-        parts = vocab.tokenize(text, add_special=False, parse_special=True)
-        pieces = [vocab.token_to_piece(i, special=True).decode("utf-8", "replace") for i in parts]
-        message = f"{_short(text)} is not one token"
-        if len(pieces) > 1:
-            message += f" but {len(pieces)}: {', '.join(_short(p) for p in pieces[:6])}"
-        other = text[1:] if text.startswith(" ") else f" {text}"
-        if other.encode("utf-8", "replace") in self._ids:
-            message += f"; there is {_short(other)}"
-        raise LlmvizError(message)
+        return self._ids
 
 
 def _plain(value: Any) -> Any:

@@ -35,9 +35,9 @@ class Vocab:
         assert special
         return PIECES[token]
 
-    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+    def tokenize(self, text: bytes, add_special: bool, parse_special: bool) -> list[int]:
         assert not add_special and parse_special
-        return [0, 1, 2] if text == "The Paris" else [1]
+        return {b"The Paris": [0, 1, 2], b" Paris": [4]}.get(text, [1])
 
 
 class Recorder:
@@ -155,8 +155,8 @@ def test_tokens() -> None:
 
 def test_a_text_is_looked_up_as_one_exact_token() -> None:
     values = DebuggerValues(stand())
-    assert values.token_id(" Paris") == 1  # of equal pieces the first
-    assert values.token_id("Paris") == 2
+    assert values.token_id(" Paris") == 4  # of equal pieces the tokenizer's own
+    assert values.token_id("Paris") == 2  # though a tokenizer would put a space before it
     with pytest.raises(LlmvizError, match=r"'The Paris' is not one token but 3: 'The', ' Paris'"):
         values.token_id("The Paris")
     with pytest.raises(LlmvizError, match=r"' The' is not one token; there is 'The'"):
@@ -165,6 +165,14 @@ def test_a_text_is_looked_up_as_one_exact_token() -> None:
         values.token_id("x" * 100_000)
     with pytest.raises(LlmvizError, match="is not one token"):
         values.token_id("\ud800")
+
+
+def test_texts_of_a_real_vocabulary(smollm2_path: str) -> None:
+    values = DebuggerValues(stand(model=llmviz.load(smollm2_path, vocab_only=True)))
+    assert values.token_id(" Paris") == 7042
+    assert values.token_id("<|im_end|>") == 2
+    with pytest.raises(LlmvizError, match="is not one token but"):
+        values.token_id(" Paris is")
 
 
 def test_logits_and_their_entropy() -> None:
