@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,10 @@ pytest.importorskip("anywidget")
 pytest.importorskip("jupyterlab")
 
 import llmviz  # noqa: E402
+from llmviz.context import context_steps  # noqa: E402
+from llmviz.events import Steps  # noqa: E402
+from llmviz.generate import generate_steps  # noqa: E402
+from llmviz.model.loader import load_steps  # noqa: E402
 
 from . import host, lab  # noqa: E402
 from .test_page import check_numbers  # noqa: E402
@@ -35,6 +40,13 @@ def notebook(folder: Path, *sources: str) -> None:
         "language": "python",
     }
     nbformat.write(nb, folder / "test.ipynb")
+
+
+def sixteen_steps(path: str) -> Steps[Any]:
+    """The whole run from the file on, every node an event, without a debugger."""
+    model = yield from load_steps(path)
+    ctx = yield from context_steps(model, n_ctx=256)
+    return (yield from generate_steps(ctx, PROMPT, None, 8))
 
 
 def settled(page, timeout: float = 120_000) -> None:
@@ -70,10 +82,9 @@ def test_stepping_a_real_model(smollm2_path, tmp_path):
         "dbg.n",
     )
     witness = Witness()
-    truth = llmviz.Debugger(smollm2_path, PROMPT, n_ctx=256, n_predict=8)
-    truth._source = witness.watch(truth._source)
+    truth = llmviz.Debugger(witness.watch(sixteen_steps(smollm2_path)))
     with lab.server(tmp_path) as (base, token), host.chromium() as browser:
-        context = browser.new_context(viewport={"width": 1480, "height": 1150})
+        context = browser.new_context(viewport={"width": 1480, "height": 1400})
         page = context.new_page()
         problems: list[str] = []
         page.on("pageerror", lambda e: problems.append(str(e)))

@@ -122,7 +122,7 @@ export function tensorZone(host) {
     const table = colours(w.signed, host.dark, false);
     const room = Math.max(120, node.clientWidth - 26), scale = model.get("projector") ? 1.5 : 1;
     const wide = Math.max(2, Math.min(26 * scale, room / w.columns));
-    const high1 = Math.max(4, Math.min(26 * scale, w.rows === 1 ? 26 * scale : (300 * scale) / w.rows, Math.max(wide * 3, 8)));
+    const high1 = Math.max(4, Math.min(26 * scale, w.rows === 1 ? 26 * scale : (220 * scale) / w.rows, Math.max(wide * 3, 8)));
     cell = [wide, high1];
     paint(canvas, bytes(model.get("picture")), w.rows, w.columns, table);
     canvas.style.width = wide * w.columns + "px";
