@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import traitlets as t
 
+from llmviz.trace.shown import attention as shown_attention
 from llmviz.widgets.follow import DebuggerView, answers
 from llmviz.widgets.picture import picture
 
@@ -80,19 +81,15 @@ class AttentionView(DebuggerView):
         self._draw_row()
 
     def _draw_matrix(self) -> None:
-        recorder, tokens = self.dbg.recorder, self.dbg.tokens
+        recorder = self.dbg.recorder
         self.n_head = recorder.n_head(self.layer)
         if self.n_head and self.head >= self.n_head:
             self.head = self.n_head - 1
-        # Only tokens that were decoded have a row: the newest one has not been looked at yet.
-        last = recorder.last_query(self.layer)
-        self._total = last + 1
-        shown = [k for k in tokens if k.pos <= last][-SHOWN:]
-        positions = [k.pos for k in shown]
-        self.axis = [{"pos": k.pos, "id": k.id, "text": k.text[:40]} for k in shown]
-        self._matrix = recorder.attention_matrix(self.layer, self.head, positions)
-        if self._matrix is None or not positions:
-            self._matrix, self.attention = None, b""
+        shown = shown_attention(recorder, self.layer, self.head, SHOWN)
+        self._total, self._matrix = shown.total, shown.matrix
+        self.axis = [{"pos": k.pos, "id": k.id, "text": k.text[:40]} for k in shown.tokens]
+        if self._matrix is None:
+            self.attention = b""
             return
         # By the square root: among 200 tokens even a strong link is a small part of 1.
         self.attention, _ = picture(np.sqrt(self._matrix), 0.0, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traitlets as t
 
+from llmviz.trace.shown import cells_window
 from llmviz.widgets.follow import DebuggerView
 
 __all__ = ["KVCacheView"]
@@ -46,11 +47,7 @@ class KVCacheView(DebuggerView):
             return
         self._cells_of = record.n
         total = len(record.pos)
-        in_use = record.pos.nonzero()[0]
-        in_use = (record.pos >= 0).nonzero()[0]
-        end = int(in_use[-1]) + 1 if in_use.size else 0
-        last = min(total, -(-(end + 1) // _STEP) * _STEP)
-        first = max(0, last - SHOWN)
+        first, last = cells_window(record, SHOWN, _STEP)
         pos = record.pos[first:last]
         seq = [s[0] if (s := record.sequences(i)) else -1 for i in range(first, last)]
         piece = self.dbg.recorder.piece_of

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import traitlets as t
 
-from llmviz.trace.summary import probabilities
+from llmviz.trace.shown import candidates
 from llmviz.widgets.tokens import TokensView
 
 __all__ = ["LogitsView"]
@@ -35,32 +34,16 @@ class LogitsView(TokensView):
     def draw(self) -> None:
         """Show the newest logits, or those that a selected token was chosen from."""
         super().draw()
-        tokens = self.dbg.tokens
-        picked = tokens[self.selected] if 0 <= self.selected < len(tokens) else None
-        if picked is not None and picked.top:
-            self._show(picked.top, picked.id, picked.pos)
-            self.top_about = {"pos": picked.pos, "sampled": True, "n_vocab": None, "entropy": None}
-            return
         recorder = self.dbg.recorder
-        if recorder.logits is None:
+        # Entropy reads the whole vocabulary: only when there is something new.
+        state = (recorder.logits_n, recorder.top, len(recorder.tokens), self.selected)
+        if state == self._top_of:
+            return
+        self._top_of = state
+        shown = candidates(recorder, self.selected)
+        if shown is None:
             self.top, self.top_about = [], {}
             return
-        last = tokens[-1] if tokens else None
-        chosen = last.id if last is not None and last.n > recorder.logits_n else None
-        if self._top_of == (recorder.logits_n, chosen) and self.top:
-            return
-        self._top_of = (recorder.logits_n, chosen)
-        p = probabilities(recorder.logits)
-        self._show(recorder.top, chosen, len(tokens))
-        self.top_about = {
-            "pos": len(tokens) - (chosen is not None),
-            "sampled": chosen is not None,
-            "n_vocab": len(p),
-            "entropy": float(-(p[p > 0] * np.log(p[p > 0])).sum()),
-        }
-
-    def _show(self, top: Any, chosen: int | None, pos: int) -> None:
-        self._top_of = None if chosen is None else self._top_of
         self.top = [
             {
                 "id": a.id,
@@ -69,10 +52,16 @@ class LogitsView(TokensView):
                 "p_raw": a.p_raw,
                 "p": a.p,
                 "cut": a.cut,
-                "chosen": a.id == chosen,
+                "chosen": a.id == shown.chosen,
             }
-            for a in top
+            for a in shown.top
         ]
+        self.top_about = {
+            "pos": shown.pos,
+            "sampled": shown.chosen is not None,
+            "n_vocab": shown.n_vocab,
+            "entropy": shown.entropy,
+        }
 
     @t.observe("selected")
     def _select(self, change: Any) -> None:

@@ -8,16 +8,16 @@ import numpy as np
 import traitlets as t
 
 from llmviz.trace import statistics
+from llmviz.trace.details import details
+from llmviz.trace.glossary import gloss
+from llmviz.trace.shown import window
 from llmviz.trace.summary import as_matrix
-from llmviz.widgets.details import details
 from llmviz.widgets.follow import DebuggerView, answers
-from llmviz.widgets.glossary import gloss
 from llmviz.widgets.picture import picture
 
 __all__ = ["TensorView"]
 
 ROWS, COLUMNS = 48, 160  # the window: what fits on a screen and can still be pointed at
-_FEW = 16  # columns that are shown even where most of them hold nothing new
 _BLOCK = 12  # rows and columns of numbers that one question may ask for
 
 
@@ -108,13 +108,7 @@ class TensorView(DebuggerView):
         cut = as_matrix(array, tuple(self.slice))
         matrix = cut.matrix
         n_rows, n_columns = matrix.shape
-        row, column = (*self.origin, 0, 0)[:2]
-        row = max(0, min(row, n_rows - ROWS))
-        end, rest = _end_of_news(matrix)
-        if column >= end:
-            end, rest = n_columns, None
-        column = max(0, min(column, end - COLUMNS))
-        part = matrix[row : row + ROWS, column : min(column + COLUMNS, end)]
+        row, column, part, rest = window(matrix, self.origin, ROWS, COLUMNS)
         self.picture, scale = picture(part)
         self.window = {
             "row": row,
@@ -164,20 +158,6 @@ class TensorView(DebuggerView):
                 for r in range(part.shape[0])
             ],
         }
-
-
-def _end_of_news(matrix: np.ndarray) -> tuple[int, Any]:
-    """Where the columns end that differ from the last one, and the one value that follows.
-
-    A cache of 256 cells with nine in use has 247 columns that say nothing: those are left out of
-    the window (and named), so that what is there can be seen.
-    """
-    n_columns = matrix.shape[1]
-    last = matrix[0, -1]
-    same = np.isnan(matrix) if last != last else matrix == last
-    news = np.flatnonzero(~same.all(axis=0))
-    end = max(_FEW, -(-(int(news[-1]) + 1) // 8) * 8) if news.size else n_columns
-    return (end, last) if end <= n_columns // 2 else (n_columns, None)
 
 
 def number(x: Any) -> str:

@@ -30,7 +30,7 @@ from llmviz.widgets import (
     TensorView,
     TokensView,
 )
-from llmviz.widgets.glossary import NODES, gloss
+from llmviz.trace.glossary import NODES, gloss
 from llmviz.widgets.modules import esm, style
 from llmviz.widgets.picture import LEVELS, MINUS_INF, NAN, PLUS_INF, picture
 
