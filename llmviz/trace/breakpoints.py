@@ -251,7 +251,7 @@ class Breakpoint:
             return ""
         there = known.nodes | known.names | _LATER
         if self.scope is not None:
-            there = {n for n in there if n not in known.nodes}
+            there -= known.nodes
         return never_matches(pattern, there)
 
     def _bad_expression(self, known: Known) -> str:

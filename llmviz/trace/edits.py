@@ -36,9 +36,15 @@ MEMORY_OPS = ("seq_rm", "seq_cp", "seq_keep", "seq_add", "seq_div", "clear")
 class Run(Protocol):
     """What an edit may touch: the running engine and its recorder."""
 
-    ctx: Any
-    generation: Any
     recorder: Any
+
+    @property
+    def ctx(self) -> Any:
+        """The context."""
+
+    @property
+    def generation(self) -> Any:
+        """The generation that runs."""
 
     def keep_rows(self, n: int) -> None:
         """Remember all K and V rows before an operation that destroys them."""

@@ -382,9 +382,12 @@ class Stepping:
     def _not_busy(self) -> threading.RLock:
         if self._busy:
             raise DebuggerError("the run is busy: wait for it to stand, or call pause() first")
+        self._refuse_closed()
+        return self._lock
+
+    def _refuse_closed(self) -> None:
         if self._closed:
             raise DebuggerError("this debugger is closed: make a new one")
-        return self._lock
 
     def _refuse_end(self) -> None:
         """Say why the run cannot go forward."""

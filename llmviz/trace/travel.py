@@ -121,7 +121,7 @@ class Travel(Stepping):
     # -- where to ----------------------------------------------------------------------------------
 
     def _standing(self) -> Here:
-        self._not_busy()
+        self._refuse_closed()
         if self.here is None:
             raise DebuggerError("nothing has run yet: there is no event to go back from")
         return self.here
