@@ -319,6 +319,8 @@ def _updates(expression: Any, event: Event, previous_step: int) -> bool:
     from llmviz.trace.values import VARIABLES
 
     variables = expression.variables
+    if getattr(event.value, "size", 1) == 0:  # a last layer none of whose rows is an output
+        return False
     if event.kind == "node" and expression.wants(event.name):
         return True
     if expression.wants("") or any(VARIABLES[v].here for v in variables & VARIABLES.keys()):

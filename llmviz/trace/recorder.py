@@ -273,7 +273,7 @@ class Recorder:
         if not (asked or measure):
             return
         value = event.value
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or not value.size:
             return
         self._kept.measure(event.name, n, value)
         if not asked:

@@ -111,3 +111,49 @@ def test_probabilities_of_odd_logits():
     assert probabilities(np.array([0, 0], np.float32)).tolist() == [0.5, 0.5]
     assert probabilities(np.array([np.nan, 1, -np.inf], np.float32)).tolist() == [0, 1, 0]
     assert probabilities(np.array([np.inf, 1], np.float32)).tolist() == [1, 0]
+
+
+def test_values_are_kept_for_whoever_asks():
+    dbg = Debugger(toy.run(n_predict=3))
+    me, you = object(), object()
+    dbg.recorder.ask(me, lambda name: name == "l_out-1")
+    dbg.recorder.ask(you, lambda name: name in ("l_out-1", "inp_pos"))
+    dbg.run()
+    held = dbg.recorder.values("l_out-1")
+    assert [k.pass_ for k in held] == [0, 1, 2] and held[-1] is dbg.recorder.value("l_out-1")
+    assert held[0].array.shape == (5, toy.N_EMBD) and not held[0].array.flags.writeable
+    assert held[0].tensor.op == "ADD" and held[0].n < held[1].n
+    assert dbg.recorder.value("inp_pos").array.tolist() == [6]
+    assert dbg.recorder.stats("l_out-1").max == float(held[-1].array.max())
+    assert dbg.recorder.value("l_out-0") is None and dbg.recorder.stats("l_out-0") is None
+    used = dbg.recorder.bytes_used
+    dbg.recorder.release(me)
+    assert dbg.recorder.value("l_out-1") is not None
+    dbg.recorder.release(you)
+    assert dbg.recorder.value("l_out-1") is None and dbg.recorder.values("inp_pos") == []
+    assert dbg.recorder.bytes_used < used
+
+
+def test_the_oldest_values_go_first_and_it_says_so():
+    dbg = Debugger(toy.run(n_predict=8), budget=1200)
+    dbg.recorder.ask(dbg, lambda name: name.startswith("l_out"))
+    dbg.run()
+    recorder = dbg.recorder
+    assert recorder.bytes_used <= 1200 and recorder.dropped > 0
+    kept = recorder.values("l_out-0") + recorder.values("l_out-1")
+    assert kept and min(k.pass_ for k in kept) > 0
+    assert f"{recorder.dropped} older values" in recorder.dropped_text
+    assert "to stay within" in recorder.dropped_text
+    small = Debugger(toy.run(), budget=10)
+    small.recorder.ask(small, lambda name: name == "l_out-0")
+    small.run()
+    assert small.recorder.bytes_used == 0 and small.recorder.stats("l_out-0") is not None
+
+
+def test_statistics_of_what_was_watched():
+    box = {}
+    dbg = Debugger(toy.run(want=lambda name: box["dbg"]._want(name)), want="attn_norm-*")
+    box["dbg"] = dbg
+    dbg.run()
+    assert dbg.recorder.stats("attn_norm-1").count == toy.N_EMBD
+    assert dbg.recorder.stats("kq_soft_max-1") is None, "seen for the attention view alone"
