@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from llmviz.events import Event
@@ -21,6 +22,7 @@ __all__ = ["BreakWarning", "Breakpoint", "Condition", "Known", "Where", "matches
 Where = str | int | Callable[[Event], object]
 Condition = Callable[[Event], object]
 
+MAX_NAMES = 100_000  # a file with more tensors and fields than that is not searched
 _CONDITION = re.compile(r"[<>=~]|!=|\b(?:and|or|not|any|in)\b")
 _UPDATES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("token", "piece", "text", "tokens", "n_tokens"), ("token", "tokens")),
@@ -72,6 +74,28 @@ class Known:
     n_vocab: int | None = None
     piece_of: Callable[[int], bytes] | None = None
     step: int = 0
+
+    def learn(self, event: Event, model: Any) -> bool:
+        """Look at an event; whether a model or a graph has become known."""
+        self.step = event.step
+        if len(self.names) < MAX_NAMES:
+            self.names.add(event.name)
+        news = False
+        if self.piece_of is None and model is not None:
+            vocab = model.vocab
+            self.n_vocab = getattr(vocab, "n_tokens", None)
+            if not getattr(model, "vocab_only", False):
+                self.n_layer = getattr(model.hparams, "n_layer", None)
+            self.piece_of = partial(vocab.token_to_piece, special=True)
+            news = True
+        graph = event.about if event.name.startswith(("can_reuse", "reserve_")) else None
+        if event.name == "build_graph" and event.kind == "exit":
+            graph = event.value
+        if not self.nodes and graph is not None and hasattr(graph, "nodes"):
+            inputs = (t.name for t in graph.leafs if t.is_input)
+            self.nodes = frozenset((*(t.name for t in graph.nodes), *inputs))
+            news = True
+        return news
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,7 @@ call does a bounded piece of work and returns. Knows nothing of Jupyter; who wan
 subscribes with `Debugger.on_change`.
 
 Reading order: `timeline`, `stepping` (one event after the other), `travel` (going back), `editing`
-(changes and branches), and this file, which holds the verbs that people use.
+(changes; branches are in `branching`), `breaking`, and this file with the verbs people use.
 """
 
 from __future__ import annotations
@@ -14,14 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from llmviz.trace.breakpoints import (
-    Breakpoint,
-    Condition,
-    Where,
-    looks_like_condition,
-    matches_name,
-)
-from llmviz.trace.editing import Editing
+from llmviz.trace.breaking import Breaking
+from llmviz.trace.breakpoints import matches_name
 from llmviz.trace.recorder import TokenRecord
 from llmviz.trace.source import is_context
 from llmviz.trace.stepping import Job
@@ -43,11 +37,12 @@ ACTIONS = (
     "run-back",
     "goto",
     "reverse-to",
+    "switch",
 )
-"""What `Debugger.start` takes; the last two want an argument."""
+"""What `Debugger.start` takes; the last three want an argument."""
 
 
-class Debugger(Editing):
+class Debugger(Breaking):
     """Runs a prompt through a model and can stop at, change and come back to every event.
 
     Parameters
@@ -149,7 +144,8 @@ class Debugger(Editing):
         action : str
             One of `ACTIONS`.
         argument
-            For ``"goto"`` an event number, for ``"reverse-to"`` a condition.
+            For ``"goto"`` an event number, for ``"reverse-to"`` a condition, for ``"switch"`` a
+            branch's name.
         """
         with self._not_busy():
             if action not in ACTIONS:
@@ -173,6 +169,8 @@ class Debugger(Editing):
             return self._travel(self._checked_number(argument))
         if action == "reverse-to":
             return self._reverse(*self._as_test(argument))
+        if action == "switch":
+            return self._switch_to(str(argument))
         if action == "run-back":
             return self._reverse(*self._breakpoints_test())
         return None
@@ -243,7 +241,7 @@ class Debugger(Editing):
                 self._job.close()
                 self._job = None
             self._events.close()
-            self._source.history.points.clear()
+            self._source.close()
             self.finished = True
             self._stack.clear()
             self.here = None
@@ -255,90 +253,6 @@ class Debugger(Editing):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    # -- breakpoints ---------------------------------------------------------------------------
-
-    def break_on(
-        self,
-        where: Where | None = None,
-        *,
-        condition: str | Condition | Any = None,
-        token: int | str | None = None,
-        layer: int | None = None,
-        scope: str | None = None,
-        ignore: int = 0,
-        once: bool = False,
-    ) -> Breakpoint:
-        """Stop a run at a place, under a condition, or both; what is given must all hold.
-
-        Parameters
-        ----------
-        where : str, int or callable
-            Name or glob of an event (``"kq_soft_max-*"``); a step 1..16, where it begins; or
-            ``predicate(event) -> bool``. A text that can only be a condition is taken as one.
-        condition : str, Expression or callable
-            ``"entropy > 3"``; see `llmviz.trace.expressions`.
-        token : int or str
-            Where this token was chosen: an id, or a text with or without its leading space.
-        layer : int
-            Where this layer begins; with `where` or `condition`, only inside it.
-        scope : str
-            Where a scope of this name or glob begins.
-        ignore : int
-            So many hits pass before the first stop.
-        once : bool
-            Stop once, then be disabled.
-
-        Returns
-        -------
-        Breakpoint
-            Its `why_never` says what is known to be in its way.
-
-        Raises
-        ------
-        DebuggerError
-            For a step outside 1..16, an empty name, or anything else.
-        ExpressionError
-            A condition cannot be read.
-        """
-        if isinstance(where, str) and condition is None and looks_like_condition(where):
-            where, condition = None, where
-        _check_place(where, token, layer, scope, condition, ignore)
-        if isinstance(condition, str):
-            from llmviz.trace.expressions import compile_expression
-
-            condition = compile_expression(condition)
-        if condition is not None and not (hasattr(condition, "holds") or callable(condition)):
-            raise DebuggerError(f"a condition is an expression or a callable, not {condition!r}")
-        point = Breakpoint(
-            self._next_id,
-            where.strip() if isinstance(where, str) else where,
-            condition=condition,
-            token=token,
-            layer=layer,
-            scope=scope,
-            ignore=ignore,
-            once=once,
-        )
-        self._next_id += 1
-        if point.expression is not None:
-            self.recorder.ask(point, point.expression.keeps)
-        point.check(self._known)
-        self.breakpoints.append(point)
-        self._tell()
-        return point
-
-    def clear_break(self, which: Breakpoint | int | None = None) -> None:
-        """Remove one breakpoint, by itself or its id; all of them without an argument."""
-        number = which.id if isinstance(which, Breakpoint) else which
-        gone = [b for b in self.breakpoints if number is None or b.id == number]
-        if number is not None and not gone:
-            have = ", ".join(str(b.id) for b in self.breakpoints) or "none"
-            raise DebuggerError(f"there is no breakpoint {number}; there are: {have}")
-        for point in gone:
-            self.breakpoints.remove(point)
-            self.recorder.release(point)
-        self._tell()
 
     # -- what is known -------------------------------------------------------------------------
 
@@ -402,40 +316,6 @@ class Debugger(Editing):
         if make is None:
             return {"text/plain": repr(self)}
         return make(self)._repr_mimebundle_(**kwargs)
-
-
-def _check_place(
-    where: Any, token: Any, layer: Any, scope: Any, condition: Any, ignore: Any
-) -> None:
-    """Refuse places that make no sense.
-
-    Raises
-    ------
-    DebuggerError
-    """
-    if where is None and token is None and layer is None and scope is None and condition is None:
-        raise DebuggerError(
-            "break_on takes a name or glob, a step 1..16, a callable or a condition"
-        )
-    if where is not None and (
-        isinstance(where, bool) or not (isinstance(where, (str, int)) or callable(where))
-    ):
-        raise DebuggerError(
-            f"break_on takes a name or glob, a step 1..16 or a callable, not {where!r}"
-        )
-    if isinstance(where, int) and not 1 <= where <= 16:
-        raise DebuggerError(f"there is no step {where}: steps are 1..16")
-    for name in (where, scope):
-        if isinstance(name, str) and not name.strip():
-            raise DebuggerError("a breakpoint needs a name, such as 'kq_soft_max-*'")
-    if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 0):
-        raise DebuggerError(f"a layer is a number from 0 up, not {layer!r}")
-    if token is not None and (
-        isinstance(token, bool) or not isinstance(token, (int, str)) or token == ""
-    ):
-        raise DebuggerError(f"a token is an id or a text, not {token!r}")
-    if isinstance(ignore, bool) or not isinstance(ignore, int) or ignore < 0:
-        raise DebuggerError(f"ignore is how many hits pass, a number from 0 up, not {ignore!r}")
 
 
 def _as_want(want: Any) -> Callable[[str], bool] | None:

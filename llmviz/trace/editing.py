@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from llmviz.trace import interventions as ready
-from llmviz.trace.branches import Branch
+from llmviz.trace.branching import Branching
 from llmviz.trace.breakpoints import never_matches
 from llmviz.trace.edits import (
     MEMORY_OPS,
@@ -30,13 +30,12 @@ from llmviz.trace.edits import (
     with_params,
 )
 from llmviz.trace.timeline import DebuggerError, Here
-from llmviz.trace.travel import Travel
 
 __all__ = ["Editing"]
 
 
-class Editing(Travel):
-    """Edits and branches; see the module's docstring."""
+class Editing(Branching):
+    """Edits of a run; see the module's docstring."""
 
     # -- one event ---------------------------------------------------------------------------------
 
@@ -256,7 +255,6 @@ class Editing(Travel):
             raise DebuggerError(f"edit {target.id} is no intervention: undo_edit takes it back")
         text = f"{'enable' if on else 'disable'} {target.description}"
         switch = Switch(0, 0, "", text, target=target, on=on)
-        target.broken = target.broken and not on
         self._add(switch)
         return switch
 
@@ -329,7 +327,11 @@ class Editing(Travel):
             edit.name = here.name if here is not None else ""
             self._next_edit += 1
             if isinstance(edit, Switch) and edit.target is not None:
-                edit.target.switches.append(edit)
+                target = self._find(edit.target.id)  # this branch's own
+                assert isinstance(target, Intervention)
+                edit.target = target
+                target.switches.append(edit)
+                target.broken = target.broken and not edit.on
             branch.edits.append(edit)
             self._renew_here()
         if self.error is not None and edit.note:
@@ -356,71 +358,6 @@ class Editing(Travel):
         if here.kind == "node" or isinstance(here.value, np.ndarray) or here.name == "tokens":
             self.recorder.truncate(here.n - 1)
             self.recorder.see(here.event, here.n, measure=here.kind == "node")
-
-    # -- branches ----------------------------------------------------------------------------------
-
-    @property
-    def branch(self) -> Branch:
-        """The branch that the run is on."""
-        self._branches.current.n = self.here.n if self.here is not None else -1
-        self._leave()
-        return self._branches.current
-
-    @property
-    def branches(self) -> list[Branch]:
-        """All branches, in the order in which they were made."""
-        _ = self.branch  # brings the current one's numbers up to date
-        return list(self._branches)
-
-    def fork(self, name: str | None = None) -> Branch:
-        """Make a branch at the current event and go on in it; the other one stays as it is."""
-        with self._not_busy():
-            self._refuse_generator()
-            branch = self._fork(name, "")
-        self._tell()
-        return branch
-
-    def _fork(self, name: str | None, reason: str) -> Branch:
-        here = self.here
-        if here is None:
-            raise DebuggerError("nothing has run yet: there is nothing to fork")
-        self._refuse_generator()
-        self._leave()
-        parent = self._branches.current
-        child = self._branches.fork(name, here.n, reason)
-        child.n_tokens, child.text = len(self.recorder.tokens), self.text
-        parent.n = parent.furthest
-        return child
-
-    def switch(self, name: str, n: int | None = None) -> Here | None:
-        """Go to another branch: to where it was left, or to its event `n`.
-
-        A branch that was left by a fork is come back to where it had got furthest.
-        """
-        target = self._branches[name]
-        if target is self._branches.current:
-            return self.here if n is None else self.goto(n)
-        self._refuse_generator()
-        where = target.n if n is None else self._checked_number(n)
-        self._work(self._change_to(target, where))
-        return self.here
-
-    def _change_to(self, target: Branch, where: int) -> Any:
-        self._standing()
-        self._leave()
-        common = self._branches.common(self._branches.current, target)
-        self._branches.current.n = self.here.n if self.here is not None else -1
-        self._branches.current = target
-        last = min(common, where)
-        # Its own events stay in its log; the recorder keeps what both have in common.
-        events = list(target.events)
-        self._restore(max(last, 0), last)
-        target.events.extend(r for r in events if last < r.n <= where)
-        why = yield from self._replay(where)
-        if target.ended and where >= target.furthest:
-            self._take()
-            why = "end"
-        return why
 
     # -- what tokens are called --------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from llmviz.trace.records import (
     AttentionBlock,
     CellsRecord,
     TokenRecord,
+    attention_matrix,
     chain_probabilities,
     read_cells,
 )
@@ -408,27 +409,11 @@ class Recorder:
     def attention_matrix(
         self, layer: int, head: int, positions: Sequence[int]
     ) -> np.ndarray | None:
-        """Attention of one head between the given positions.
+        """Attention of one head between the given positions; see `records.attention_matrix`.
 
-        Returns
-        -------
-        float32 [n, n], or None
-            Row = query, column = key, both in the order of `positions`. NaN where nothing was
-            computed (a key after its query, a query that was not held). None without any block.
+        None without any block of the layer.
         """
         blocks = self.attention.get(layer)
         if not blocks or not 0 <= head < blocks[-1].p.shape[0]:
             return None
-        where = {int(p): i for i, p in enumerate(positions)}
-        out = np.full((len(where), len(where)), np.nan, dtype=np.float32)
-        for block in blocks:
-            keys = [(j, where[int(p)]) for j, p in enumerate(block.k_pos) if int(p) in where]
-            if not keys:
-                continue
-            source, target = (np.array(x) for x in zip(*keys, strict=True))
-            for i, q in enumerate(block.q_pos):
-                row = where.get(int(q))
-                if row is not None:
-                    seen = block.k_pos[source] <= int(q)
-                    out[row, target[seen]] = block.p[head, i, source[seen]]
-        return out
+        return attention_matrix(blocks, head, positions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ __all__ = [
     "AttentionBlock",
     "CellsRecord",
     "TokenRecord",
+    "attention_matrix",
     "chain_probabilities",
     "read_cells",
 ]
@@ -148,3 +150,29 @@ def read_cells(cells: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         seq[: len(c.seq), start : start + len(c.pos)] = c.seq
         start += len(c.pos)
     return pos, tok, seq
+
+
+def attention_matrix(
+    blocks: Iterable[AttentionBlock], head: int, positions: Sequence[int]
+) -> np.ndarray:
+    """Attention of one head between the given positions, put together from its blocks.
+
+    Returns
+    -------
+    float32 [n, n]
+        Row = query, column = key, both in the order of `positions`. NaN where nothing was computed
+        (a key after its query, a query that was not held).
+    """
+    where = {int(p): i for i, p in enumerate(positions)}
+    out = np.full((len(where), len(where)), np.nan, dtype=np.float32)
+    for block in blocks:
+        keys = [(j, where[int(p)]) for j, p in enumerate(block.k_pos) if int(p) in where]
+        if not keys:
+            continue
+        source, target = (np.array(x) for x in zip(*keys, strict=True))
+        for i, q in enumerate(block.q_pos):
+            row = where.get(int(q))
+            if row is not None:
+                seen = block.k_pos[source] <= int(q)
+                out[row, target[seen]] = block.p[head, i, source[seen]]
+    return out

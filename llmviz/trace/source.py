@@ -134,6 +134,12 @@ class Source:
             self._chain = self.generation.chain.clone()  # a default chain comes back the same
         return (yield from self.generation.steps(self._want))
 
+    def close(self) -> None:
+        """Let go of everything that coming back needs."""
+        self.history.points.clear()
+        if self._kept_ctx is not None:
+            self._kept_ctx.keeps_history = False
+
     def save(self, clock: Clock, mark: Mark) -> None:
         """Take note of a ubatch's start; to be called at the enter event of ``process_ubatch``."""
         if self.generation is not None and not self.history.holds(clock.n):

@@ -224,26 +224,8 @@ class Stepping:
 
     def _learn(self, event: Event) -> None:
         """Notice what breakpoints are held against: the model, the graph, names of events."""
-        known = self._known
-        known.step = event.step
-        if event.name not in known.names and len(known.names) < 100_000:
-            known.names.add(event.name)
-        news = False
-        if known.piece_of is None and self.model is not None:
-            vocab = self.model.vocab
-            hparams = None if getattr(self.model, "vocab_only", False) else self.model.hparams
-            known.n_vocab = getattr(vocab, "n_tokens", None)
-            known.n_layer = getattr(hparams, "n_layer", None)
-            known.piece_of = self.recorder.piece_of = _piece_of(vocab)
-            news = True
-        graph = event.about if event.name.startswith(("can_reuse", "reserve_")) else None
-        if event.name == "build_graph" and event.kind == "exit":
-            graph = event.value
-        if graph is not None and not known.nodes and hasattr(graph, "nodes"):
-            leafs = (t.name for t in graph.leafs if t.is_input)
-            known.nodes = frozenset((*(t.name for t in graph.nodes), *leafs))
-            news = True
-        if news:
+        if self._known.learn(event, self.model):
+            self.recorder.piece_of = self._known.piece_of or self.recorder.piece_of
             self._check_breakpoints()
 
     def _check_breakpoints(self) -> None:
@@ -410,10 +392,6 @@ class Stepping:
     def _tell(self) -> None:
         for listener in tuple(self._listeners):
             listener()
-
-
-def _piece_of(vocab: Any) -> Callable[[int], bytes]:
-    return lambda token: vocab.token_to_piece(token, special=True)
 
 
 def _sampler_names() -> set[str]:

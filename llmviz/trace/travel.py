@@ -231,6 +231,8 @@ class Travel(Stepping):
         if self.here is not None and self.here.n == target:
             return "goal"
         if self.here is None or self.here.n < target:
+            if self.finished and self.error is None:
+                return "end"
             self._refuse_end()
         else:
             self._refuse_generator()

@@ -295,6 +295,17 @@ def test_branches_are_kept_apart(model: Any) -> None:
         with pytest.raises(DebuggerError, match="new name"):
             dbg.fork(bad)
     dbg.switch("branch-1", 40)
+    dbg.disable(dbg.zero("ffn_out-0"))
+    dbg.goto(30)
+    dbg.zero("ffn_out-1")
+    dbg.goto(35)
+    dbg.fork("off")
+    dbg.disable(dbg.interventions[0].id)
+    dbg.switch("branch-4")
+    assert dbg.interventions[0].active(100), "switched off in the other branch alone"
+    dbg.switch("off")
+    assert not dbg.interventions[0].active(100)
+    dbg.switch("branch-1", 40)
     assert dbg.n == 40 and dbg.branch.name == "branch-1"
 
 
