@@ -53,6 +53,9 @@ class Tensor:
         cache.
     is_input : bool
         Filled by `set_inputs`, never computed.
+    origin : tuple of (str, int)
+        Source lines that named the tensor, (file, line), the innermost first; empty where a
+        builder named nothing.
     buffer : numpy.ndarray or None
         uint8[nbytes], the memory (of the root tensor for a view).
     array : numpy.ndarray or None
@@ -70,6 +73,7 @@ class Tensor:
         "nb",
         "ne",
         "op",
+        "origin",
         "params",
         "src",
         "type",
@@ -106,6 +110,7 @@ class Tensor:
         self.view_offs: int = view_offs
         self.il: int | None = None
         self.is_input = False
+        self.origin: tuple[tuple[str, int], ...] = ()
         self.mirror: np.ndarray | None = None
         self.buffer: np.ndarray | None = None
         self.array: np.ndarray | None = None

@@ -8,8 +8,11 @@ watches.
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass, field
 from math import sqrt
+from types import FrameType
 from typing import Any
 
 from llmviz.batch import Ubatch
@@ -23,6 +26,9 @@ from llmviz.model.inputs import GraphInput, InputAttnKV, InputEmbd, InputOutIds,
 from llmviz.model.kv_tensors import KVTensors
 
 __all__ = ["GraphContext", "GraphParams", "GraphResult"]
+
+_MODELS = os.path.join("llmviz", "models") + os.sep  # one file for each architecture
+_MAX_ORIGIN = 6
 
 
 @dataclass
@@ -117,7 +123,8 @@ class GraphContext:
         self.gf = self.res.gf
 
     def cb(self, cur: Tensor, name: str, il: int) -> Tensor:
-        """Name a tensor, ``name-il`` inside a layer."""
+        """Name a tensor, ``name-il`` inside a layer, and note the lines that asked for it."""
+        cur.origin = _origin(sys._getframe(1))
         return cur.set_name(name, il)
 
     # inputs
@@ -319,3 +326,18 @@ class GraphContext:
         if down[1] is not None:
             cur = ops.add(self.cb(cur, "ffn_down", il), down[1])
         return cur
+
+
+def _origin(frame: FrameType | None) -> tuple[tuple[str, int], ...]:
+    """The line that named a tensor, and the lines that called for it from the same builder.
+
+    Read only when a graph is built: who watches a node can show where it comes from.
+    """
+    lines: list[tuple[str, int]] = []
+    while frame is not None and len(lines) < _MAX_ORIGIN:
+        file = frame.f_code.co_filename
+        if file != __file__ and _MODELS not in file:
+            break
+        lines.append((file, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(lines)
