@@ -21,6 +21,7 @@ from llmviz import show
 from llmviz.errors import LlmvizError
 from llmviz.events import Event
 from llmviz.trace import Debugger
+from llmviz.trace.glossary import NODES, gloss
 from llmviz.widgets import (
     AttentionView,
     DebuggerPanel,
@@ -30,7 +31,6 @@ from llmviz.widgets import (
     TensorView,
     TokensView,
 )
-from llmviz.trace.glossary import NODES, gloss
 from llmviz.widgets.modules import esm, style
 from llmviz.widgets.picture import LEVELS, MINUS_INF, NAN, PLUS_INF, picture
 
