@@ -252,14 +252,14 @@ class Flow:
 
     # -- numbers -------------------------------------------------------------------------------
 
-    def array(self, column: Column, pos: int) -> tuple[np.ndarray, str] | None:
+    def array(self, column: Column, pos: int) -> tuple[np.ndarray, str, int] | None:
         """One token's values of a column, as the engine computed them.
 
         Returns
         -------
-        (ndarray [n], str), or None
+        (ndarray [n], str, int), or None
             The values, and their place in the node that holds them: ``"kq-3[2,4,{}]"``, to be
-            filled in with the index of a value.
+            filled in with the index of a value; the number of the pass.
         """
         head = self.head_of(column)
         for kept in reversed(self.dbg.recorder.values(column.id)):
@@ -269,14 +269,18 @@ class Flow:
                 place = f"{row}"
                 if column.kind != "vector":
                     place = f"{head},{row}" if _head_first(column) else f"{row},{head}"
-                return self._lines(kept.array, column)[row], f"{column.id}[{place},{{}}]"
+                return (
+                    self._lines(kept.array, column)[row],
+                    f"{column.id}[{place},{{}}]",
+                    kept.pass_,
+                )
         window = self._cache_window(column)
         cells = self._cell_of() if window is not None else {}
         if window is None or pos not in cells:
             return None
         cell, (name, lines, by_value) = cells[pos], window
         place = f"{{}},{head},{cell}" if by_value else f"{cell},{head},{{}}"
-        return lines[cell], f"{name}[{place}]"
+        return lines[cell], f"{name}[{place}]", self.pass_
 
     def _cache_window(self, column: Column) -> tuple[str, np.ndarray, bool] | None:
         """The cache's keys or values of the chosen head as [n_cells, n], with the node's name.

@@ -52,8 +52,8 @@ class FlowView(DebuggerView):
         uint8 [rows, rows]: scores, square roots of the softmax, and whether the mask shuts a cell.
     flow_row : bytes
         float32 [rows]: the softmax row of `query`; NaN where nothing was computed.
-    flow_top : list of {id, text, p_raw, p, cut, chosen}
-        The likeliest next tokens.
+    flow_top : list of {id, text, p_raw, p, cut, chosen, rank}
+        The likeliest next tokens, and the chosen one.
     flow_chain : list of {name, done}
         The samplers.
     """
@@ -202,22 +202,19 @@ class FlowView(DebuggerView):
         recorder, tokens = self.dbg.recorder, self.dbg.tokens
         last = tokens[-1] if tokens else None
         fresh = recorder.logits is not None and self._flow_after_logits()
-        chosen = last.id if fresh and last is not None and last.n > recorder.logits_n else None
-        self.flow_top = (
-            [
-                {
-                    "id": a.id,
-                    "text": a.text[:60],
-                    "p_raw": a.p_raw,
-                    "p": a.p,
-                    "cut": a.cut,
-                    "chosen": a.id == chosen,
-                }
-                for a in recorder.top[:TOP]
-            ]
-            if fresh
-            else []
-        )
+        newest = last if last is not None and fresh and last.n > recorder.logits_n else None
+        shown = [
+            {"id": a.id, "text": a.text[:60], "p_raw": a.p_raw, "p": a.p, "cut": a.cut}
+            for a in (recorder.top[:TOP] if fresh else ())
+        ]
+        if newest is not None and all(a["id"] != newest.id for a in shown):
+            # an unlikely one was drawn: it takes the last place
+            extra = {"id": newest.id, "text": newest.text[:60], "cut": False}
+            shown[-1:] = [{**extra, "p_raw": newest.p_raw, "p": newest.p}]
+        for a in shown:
+            a["chosen"] = newest is not None and a["id"] == newest.id
+            a["rank"] = newest.rank if a["chosen"] and newest is not None else None
+        self.flow_top = shown
         ran = self._flow_samplers() if fresh else []
         self.flow_chain = [{"name": name} for name in ran]
 
@@ -268,7 +265,7 @@ class FlowView(DebuggerView):
         found = state.array(c, state.rows[i].pos)
         if found is None:
             return out
-        values, ref = found
+        values, ref, pass_ = found
         if c.kind == "matrix":
             cells = state.cells()
             if k >= len(cells) or not 0 <= cells[k] < len(values):
@@ -284,6 +281,7 @@ class FlowView(DebuggerView):
             a, b = edges[k], edges[k + 1]
             at = a + int(np.argmax(np.nan_to_num(np.abs(values[a:b]), nan=np.inf)))
             out["from"], out["to"] = a, b - 1
+        out["pass"] = pass_
         out.update(value=str(values[at]), ref=ref.format(at), dtype=str(values.dtype))
         return out
 

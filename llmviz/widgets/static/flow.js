@@ -12,13 +12,14 @@ export function flowZone(host) {
   const layer = (tag, name) => h(tag, { class: name });
   const under = layer("div", "lv-flow-card"), rowMark = layer("div", "lv-flow-row"), over = layer("div", "lv-flow-over");
   const edgesSvg = svg("svg", { class: "lv-flow-edges", "aria-hidden": "true" });
+  const parts = layer("div", "lv-flow-over");
   const canvas = h("canvas", { class: "lv-flow-canvas", "aria-hidden": "true" });
   const nowMark = h("div", { class: "lv-flow-now", hidden: true }), mark = h("div", { class: "lv-flow-mark", hidden: true });
   const hit = h("div", { class: "lv-flow-hit", tabindex: 0, role: "application", "aria-roledescription": "diagram" });
   const tokens = h("div", { role: "group", "aria-label": "Tokens. Choose one to follow its attention." });
   const list = h("div", { class: "lv-flow-list", role: "group", "aria-label": "Likeliest next tokens" });
   const picks = h("div", { class: "lv-flow-picks" });
-  const stage = h("div", { class: "lv-flow-stage" }, under, rowMark, edgesSvg, canvas, over, nowMark, mark, hit, tokens, list, picks);
+  const stage = h("div", { class: "lv-flow-stage" }, under, rowMark, edgesSvg, canvas, over, parts, nowMark, mark, hit, tokens, list, picks);
   const scroll = h("div", { class: "lv-flow-scroll" }, stage);
   const readout = h("output", { class: "lv-readout" });
   const keys = h("span", { class: "lv-row" });
@@ -28,7 +29,15 @@ export function flowZone(host) {
   const table = h("table", {}), tableBox = h("div", { class: "lv-hidden" }, table);
   body.append(h("style", {}, FLOW_STYLE), scroll, start, foot, tableBox);
 
-  let lay = null, strips = [], at = { col: 0, row: 0, bin: 0 }, asked = 0, flown = "", fetched = "", shownLayer = null, closed = false, top = 0;
+  let lay = null, strips = [], at = { col: 0, row: 0, bin: 0 }, asked = 0, flown = "", fetched = "", shownLayer = null, closed = false, top = 0, version = 0, ink = {};
+  // Each part is built again only when what it shows has changed.
+  const built = new Map();
+  const when = (part, key, build) => {
+    const text = JSON.stringify(key);
+    if (built.get(part) === text) return;
+    built.set(part, text);
+    build();
+  };
   const rowsOf = () => model.get("flow_rows") || [];
   const columnsOf = () => model.get("flow").columns || [];
   const about = () => model.get("flow_at") || {};
@@ -56,10 +65,10 @@ export function flowZone(host) {
     const pair = c.kind === "matrix" && rows[at.bin] ? [piece(row.text), " → ", piece(rows[at.bin].text), " "] : [piece(row.text), " "];
     const what = got.value === null
       ? [h("span", { class: "lv-remark" }, row.state === "next" ? "chosen, not in the pass yet" : about().done[at.col] ? "not computed: only the last token's row is needed" : "not computed yet")]
-      : [h("code", {}, got.ref), " = ", value(format(parse(got.value)), got.value, got.ref),
-        h("span", { class: "lv-remark" }, got.mask === "-inf" ? "  the mask adds −inf: a later token" : many ? `  strongest of ${got.from}–${got.to}, of ${c.n.toLocaleString("en-US")} ${got.dtype}` : c.kind === "matrix" ? `  of ${c.heads} heads` : `  of ${c.n.toLocaleString("en-US")} ${got.dtype}`)];
+      : [h("code", {}, got.ref), " = ", value(format(parse(got.value)), got.value, got.ref, { "data-pass": got.pass }),
+        h("span", { class: "lv-remark" }, got.mask === "-inf" ? "  the mask adds −inf: a later token" : many ? `  strongest of ${got.from}–${got.to}, of ${c.n.toLocaleString("en-US")} ${got.dtype}` : c.kind === "matrix" ? `  of ${c.heads} heads` : `  of ${c.n.toLocaleString("en-US")} ${got.dtype}`), got.pass !== about().pass_ ? h("span", { class: "lv-remark" }, `, in pass ${got.pass + 1}`) : ""];
     const broken = (about().broken || []).includes(c.id);
-    fill(readout, h("strong", {}, isFolded(c) ? `layer ${c.layer} ` : `${c.label === "+" ? "stream" : c.label} `), h("span", { class: "lv-remark" }, c.about + " · "), ...pair, ...what, " ",
+    fill(readout, h("strong", {}, isFolded(c) ? `layer ${c.layer} ` : `${c.label === "+" ? "stream" : c.label} `), h("span", { class: "lv-remark" }, `${c.about}: `), ...pair, ...what, " ",
       h("button", { type: "button", class: "lv-button lv-small", "data-flow": "tensor", title: `See all of ${c.id}`, onclick: () => ask({ ask: "flow_tensor", column: c.id }) }, "tensor"), " ",
       h("button", { type: "button", class: "lv-button lv-small", "data-flow": "break", "aria-pressed": String(broken), title: `Stop whenever ${c.id} has been computed`, onclick: () => ask({ ask: "flow_break", column: c.id }) }, "break here"));
     if (spoken) host.say(`${named(c)}, ${c.about}. Token ${text}. ${got.value === null ? "Not computed" : `${got.ref} is ${got.value}`}${isFolded(c) ? ". Enter opens this layer" : ""}`);
@@ -145,21 +154,24 @@ export function flowZone(host) {
     scroll.hidden = foot.hidden = empty;
     start.hidden = !empty;
     drawWords(flow, now, rows, empty);
-    if (empty) { lay = null; return; }
-    const em = model.get("projector") ? 21 : 14, family = getComputedStyle(node).fontFamily;
-    pen.font = `${Math.max(13, em * 0.93)}px ${family}`;
-    const longest = Math.max(...rows.map((r) => pen.measureText(visible(r.text)).width * 1.15));
+    if (empty) { lay = null; built.clear(); return; }
+    const em = model.get("projector") ? 21 : 14, width = Math.max(300, Math.floor(body.getBoundingClientRect().width) - 1);
+    const opened = shownLayer !== null && shownLayer !== flow.layer;
     strips = cutStrips(model);
-    const bins = Math.max(...columns.map((c) => c.bins)), opened = lay && shownLayer !== null && shownLayer !== flow.layer && lay;
-    lay = layOut({
-      columns, nRows: Math.max(1, rows.filter((r) => r.state !== "next").length), bins, width: Math.max(300, node.clientWidth - 26), em,
-      tokenWide: Math.min(8.6 * em, Math.max(4.6 * em, longest + 16)), listWide: 13 * em, measure: (t) => pen.measureText(t).width,
+    when("layout", [flow.layer, columns.map((c) => [c.id, c.bins]), rows, width, em], () => {
+      pen.font = `${Math.max(13, em * 0.93)}px ${getComputedStyle(node).fontFamily}`;
+      const longest = Math.max(...rows.map((r) => pen.measureText(visible(r.text)).width * 1.15));
+      lay = layOut({
+        columns, nRows: Math.max(1, rows.filter((r) => r.state !== "next").length), bins: Math.max(...columns.map((c) => c.bins)), width, em,
+        tokenWide: Math.min(8.6 * em, Math.max(4.6 * em, longest + 16)), listWide: 13 * em, measure: (t) => pen.measureText(t).width,
+      });
+      lay.version = ++version;
+      measureStage(rows, em);
     });
     shownLayer = flow.layer;
-    measureStage(rows, em);
-    drawList(em);
+    when("list", [lay.version, model.get("flow_top"), model.get("flow_chain"), now.phase], () => { drawList(em); lay.listEnd = [list.offsetTop, list.offsetHeight, list.offsetWidth]; });
     drawStage(columns, rows, now, flow);
-    drawTable(columns, rows, now);
+    when("table", [flow.layer, now.done, now.now, now.scales], () => drawTable(columns, rows, now));
     if (!mark.hidden) look(false);
     if (opened && !model.get("running") && !still()) unfold();
     fly();
@@ -186,6 +198,8 @@ export function flowZone(host) {
     remark.textContent = [which, place, ...notes].filter(Boolean).join(" · ");
     hint.textContent = rows.some((r) => r.state === "cached") ? "Dimmed rows are earlier passes: of them only K and V are used again, from the cache."
       : "Point at a strip to read its numbers; click a folded layer to open it.";
+    const wide = (flow.columns || []).find((c) => c.bins && c.n > c.bins);
+    if (wide) hint.textContent += ` A line of a strip is the strongest of ${Math.round(wide.n / wide.bins)} of its ${wide.n.toLocaleString("en-US")} values; each strip has its own scale.`;
   };
 
   const measureStage = (rows, em) => {
@@ -198,43 +212,49 @@ export function flowZone(host) {
   const drawStage = (columns, rows, now, flow) => {
     const { big, sizes } = lay, line = lay.line, n = rows.length;
     const captionY = Math.round(34 * big), labelY = captionY + line, levels = lay.levels;
-    const { drawnRows, rowsHigh, slotHigh } = lay, footY = top + rowsHigh + 3;
-    const high = Math.max(top + rowsHigh + slotHigh + line + 12, list.offsetTop + list.offsetHeight + (lay.below ? 8 : 30 * big));
-    Object.assign(stage.style, px({ width: lay.width, height: high }));
+    const { drawnRows, rowsHigh, slotHigh } = lay, footY = top + rowsHigh + 3, [listTop, listHigh] = lay.listEnd;
+    const high = Math.max(top + rowsHigh + slotHigh + line + 12, listTop + listHigh + (lay.below ? 8 : 30 * big));
     lay.high = high;
-    Object.assign(under.style, px({ left: lay.card.x0, top: 0, width: lay.card.x1 - lay.card.x0, height: footY + line + 10 }));
-    Object.assign(canvas.style, px({ left: 0, top }));
-    Object.assign(hit.style, px({ left: lay.tokenWide, top, width: lay.right - lay.tokenWide + 4, height: rowsHigh }));
-    hit.setAttribute("aria-label", `The pass: ${drawnRows} tokens, ${columns.length} columns, layer ${flow.layer} of ${flow.n_layer} open. Arrow keys move over tokens and columns; Enter opens a layer or selects a node.`);
-    const ink = inks();
+    const shape = [lay.version, high];
+    when("frame", shape, () => {
+      Object.assign(stage.style, px({ width: lay.width, height: high }));
+      Object.assign(under.style, px({ left: lay.card.x0, top: 0, width: lay.card.x1 - lay.card.x0, height: footY + line + 10 }));
+      Object.assign(canvas.style, px({ left: 0, top }));
+      Object.assign(hit.style, px({ left: lay.tokenWide, top, width: lay.right - lay.tokenWide + 4, height: rowsHigh }));
+      hit.setAttribute("aria-label", `The pass: ${drawnRows} tokens, ${columns.length} columns, layer ${flow.layer} of ${flow.n_layer} open. Arrow keys move over tokens and columns; Enter opens a layer or selects a node.`);
+      edgesSvg.setAttribute("width", lay.width);
+      edgesSvg.setAttribute("height", high);
+    });
+    when("inks", [host.dark, model.get("theme")], () => { ink = inks(); });
     const mask = bytes(model.get("flow_mask")), view = { lay, columns, edges: flow.edges, strips, rows, dark: host.dark, ink, done: now.done, index: now.index, mask: mask.length === n * n ? mask : null };
     paintStage(canvas, view);
-    edgesSvg.setAttribute("width", lay.width);
-    edgesSvg.setAttribute("height", high);
-    const moved = svg("g", { transform: `translate(0 ${top})` }, ...ribbons(view));
-    fill(edgesSvg, moved, ...outerEdges(columns, rows, now));
-    Object.assign(rowMark.style, px({ left: 0, top: top + now.index * sizes.pitch + 1, width: lay.right + 6, height: sizes.pitch - 2 }));
-    rowMark.hidden = n < 2;
-
+    const soft = columns.findIndex((c) => c.op === "SOFT_MAX" && c.kind === "matrix"), links = soft >= 0 && strips[soft].data ? strips[soft].data.join() : "";
+    when("ribbons", [shape, now.done, now.index, flow.head, links, (model.get("flow_top") || []).length], () => fill(edgesSvg, svg("g", { transform: `translate(0 ${top})` }, ...ribbons(view)), ...outerEdges(rows)));
+    when("row", [shape, now.index], () => {
+      Object.assign(rowMark.style, px({ left: 0, top: top + now.index * sizes.pitch + 1, width: lay.right + 6, height: sizes.pitch - 2 }));
+      rowMark.hidden = n < 2;
+    });
     const state = (i) => (i === now.now ? "now" : now.done[i] ? "done" : "todo");
     const text = (cls, x, y, ...inner) => { const t = h("div", { class: cls }, ...inner); Object.assign(t.style, px({ left: x, top: y })); return t; };
-    const parts = [];
-    for (const l of lay.labels) {
+    when("labels", [shape, flow.head], () => fill(over, ...lay.labels.map((l) => {
       const t = text("lv-flow-label", l.x, labelY + (levels - 1 - l.level) * line, l.text === "+" ? "⊕" : l.text);
-      t.dataset.state = state(l.i);
       t.dataset.column = columns[l.i].id;
-      if (columns[l.i].id === model.get("selected_node")) t.dataset.selected = "";
       t.title = `${columns[l.i].id}: ${columns[l.i].about}`;
-      parts.push(t);
-    }
-    parts.push(...captions(captionY, footY, line, text), ...weights(columns, rows, now, text));
-    fill(over, ...parts);
+      return t;
+    }), ...captions(captionY, footY, line, text)));
+    lay.labels.forEach((l, k) => {
+      const t = over.children[k], chosen = columns[l.i].id === model.get("selected_node");
+      if (t.dataset.state !== state(l.i)) t.dataset.state = state(l.i);
+      if (chosen !== t.hasAttribute("data-selected")) t.toggleAttribute("data-selected", chosen);
+    });
+    const row = bytes(model.get("flow_row"));
+    when("weights", [shape, now.index, now.query, soft >= 0 && now.done[soft], flow.head, row.join()], () => fill(parts, ...weights(columns, rows, now, text)));
     const c = columns[now.now];
     nowMark.hidden = !c;
     if (c) Object.assign(nowMark.style, px({ left: lay.at[now.now].x - 4, top: top - 1, width: lay.at[now.now].w + 8, height: rowsHigh + 2 }));
-    drawPicks(flow, captionY);
-    drawTokens(rows, drawnRows, now);
-    drawKeys();
+    when("picks", [shape, flow.head, now.missing], () => drawPicks(flow));
+    when("tokens", [shape, rows, now.index], () => drawTokens(rows, drawnRows, now));
+    when("keys", host.dark, drawKeys);
   };
 
   // Sizes under the strips and titles above the groups.
@@ -273,14 +293,14 @@ export function flowZone(host) {
   };
 
   // From the strips to the list, and from the chosen token back to the prompt.
-  const outerEdges = (columns, rows, now) => {
-    const out = [], last = columns.length - 1, { sizes, big } = lay;
+  const outerEdges = (rows) => {
+    const out = [], last = lay.at.length - 1, { sizes, big } = lay, [listTop, listHigh, listWide] = lay.listEnd;
     const live = rows.map((r, i) => (r.state === "now" ? i : -1)).filter((i) => i >= 0);
     const r = live.length ? live[live.length - 1] : 0;
     const x0 = lay.at[last].x + lay.at[last].w, y0 = top + r * sizes.pitch + sizes.top, y1 = y0 + sizes.strip;
     const todo = (model.get("flow_top") || []).length ? "" : " lv-flow-todo";
     if (lay.below) {
-      const xa = lay.at[last].x, yb = list.offsetTop - 4, xe = lay.listX + list.offsetWidth, m = (y1 + yb) / 2;
+      const xa = lay.at[last].x, yb = listTop - 4, xe = lay.listX + listWide, m = (y1 + yb) / 2;
       out.push(svg("path", { class: "lv-flow-band" + todo, d: `M${xa} ${y1}C${xa} ${m} ${lay.listX} ${m} ${lay.listX} ${yb}L${xe} ${yb}C${xe} ${m} ${x0} ${m} ${x0} ${y1}Z` }));
     } else {
       const x1 = lay.listX - 6, m = (x0 + x1) / 2, listEnd = top + 8 * 1.6 * 14 * big;
@@ -288,7 +308,7 @@ export function flowZone(host) {
     }
     const chosen = rows.length && rows[rows.length - 1].state === "next", live2 = chosen ? " lv-flow-live" : "";
     const y = lay.slotY + lay.slotHigh / 2, x2 = lay.tokenWide + 8, bendX = lay.listX + (lay.below ? -8 : 40 * big);
-    const turn = lay.below ? list.offsetTop + list.offsetHeight / 2 : lay.high - 8, up = lay.below ? turn : Math.min(turn - 14, list.offsetTop + list.offsetHeight + 6);
+    const turn = lay.below ? listTop + listHigh / 2 : lay.high - 8, up = lay.below ? turn : Math.min(turn - 14, listTop + listHigh + 6);
     const down = lay.below ? `M${bendX} ${turn}` : `M${bendX} ${up}L${bendX} ${turn - 14}Q${bendX} ${turn} ${bendX - 14} ${turn}`;
     lay.turn = turn;
     out.push(svg("path", { class: "lv-flow-return" + live2, d: `${down}L${x2 + 24} ${turn}Q${x2 + 12} ${turn} ${x2 + 12} ${turn - 12}L${x2 + 12} ${y + 10}Q${x2 + 12} ${y} ${x2 + 4} ${y}` }));
@@ -333,7 +353,7 @@ export function flowZone(host) {
     const most = Math.max(...options.map((a) => Math.max(a.p_raw, a.p || 0)), 1e-9);
     const bar = (p, kind) => h("span", { class: `lv-bar-line lv-${kind}`, style: `width:${((100 * (p || 0)) / most).toFixed(2)}%` });
     const chosen = options.find((a) => a.chosen), final = options.some((a) => a.p !== null);
-    fill(list, h("div", { class: "lv-flow-caption" }, h("b", {}, "next token"), final ? " final p" : " raw p"), h("div", { class: "lv-flow-options" }, options.map((a) => h("div", { class: "lv-flow-option", "data-token-id": a.id, "data-cut": a.cut, "data-chosen": a.chosen, title: a.cut ? "cut by a sampler" : a.chosen ? "chosen" : undefined },
+    fill(list, h("div", { class: "lv-flow-caption" }, h("b", {}, "next token"), final ? " final p" : " raw p"), h("div", { class: "lv-flow-options" }, options.map((a) => h("div", { class: "lv-flow-option", "data-token-id": a.id, "data-cut": a.cut, "data-chosen": a.chosen, title: a.cut ? "cut by a sampler" : a.chosen ? `chosen${a.rank ? `, though ${a.rank} were likelier` : ""}` : undefined },
       piece(a.text), h("span", { "aria-hidden": "true" }, bar(a.p_raw, "raw"), a.p === null ? null : bar(a.p, "final")),
       !final ? value(percent(a.p_raw), a.p_raw, `p_raw[${a.id}]`) : a.p === null ? h("span", { class: "lv-num" }, a.cut ? "cut" : "–") : value(percent(a.p), a.p, `p[${a.id}]`)))),
     h("div", { class: "lv-flow-chain" }, chain.length
@@ -343,8 +363,8 @@ export function flowZone(host) {
 
   const drawKeys = () => {
     const dark = host.dark;
-    fill(keys, h("span", { class: "lv-flow-key" }, "−", h("i", { style: `background:${gradient(colours(true, dark, false))}` }), "+"),
-      h("span", { class: "lv-flow-key" }, "0", h("i", { style: `background:${gradient(weightColours(dark))}` }), "1"));
+    fill(keys, h("span", { class: "lv-flow-key" }, "values −", h("i", { style: `background:${gradient(colours(true, dark, false))}` }), "+"),
+      h("span", { class: "lv-flow-key" }, "weights 0", h("i", { style: `background:${gradient(weightColours(dark))}` }), "1"));
     if (!readout.childNodes.length) idle();
   };
 

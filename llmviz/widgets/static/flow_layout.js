@@ -45,7 +45,8 @@ export function layOut({ columns, nRows, bins, width, em, tokenWide, listWide, m
   const sum = (list) => list.reduce((a, b) => a + b, 0), all = Math.max(1, sum(shares));
   const fit = (room, k) => (room - tokenWide - sum(columns.map((c) => wide(c, k))) - sum(fixed) - 32 * big) / all;
   // Where the list of next tokens has no room beside the strips, it goes under them; then strips get thinner.
-  const below = fit(width - listWide, 1) < 6, room = below ? width + 20 * big : width - listWide;
+  const below = fit(width - listWide, 1) < 6, end = columns[columns.length - 1], over = Math.max(measure(end.label), measure(end.n.toLocaleString("en-US"))) / 2;
+  const room = below ? width + 24 * big - Math.max(0, over - 9 * big) - 6 : width - listWide;
   let thinner = 1;
   while (thinner > 0.55 && fit(room, thinner) < 6) thinner -= 0.05;
   const share = Math.max(6, Math.min(34 * big, fit(room, thinner))), widths = columns.map((c) => wide(c, thinner));

@@ -45,22 +45,37 @@ export function stateOf(strip, column, row) {
   return strip.data ? strip.data[row * (1 + column.bins)] : 0;
 }
 
+// Only the columns that have changed since this canvas was painted are painted again.
 export function paintStage(canvas, view) {
   const { lay, columns, strips, rows, dark, ink, done, mask } = view;
   const ratio = Math.min(3, window.devicePixelRatio || 1), wide = Math.ceil(lay.width), high = Math.ceil(lay.rowsHigh);
-  canvas.width = wide * ratio;
-  canvas.height = high * ratio;
-  Object.assign(canvas.style, { width: wide + "px", height: high + "px" });
+  const frame = [lay.version, ratio, dark, ink.line, ink.soft].join();
+  if (canvas.frame !== frame) {
+    canvas.width = wide * ratio;
+    canvas.height = high * ratio;
+    Object.assign(canvas.style, { width: wide + "px", height: high + "px" });
+    canvas.frame = frame;
+    canvas.columns = [];
+  }
   const context = canvas.getContext("2d");
-  context.scale(ratio, ratio);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.imageSmoothingEnabled = false;
-  const signed = colours(true, dark, false), weights = weightColours(dark);
-  const small = document.createElement("canvas");
+  const signed = colours(true, dark, false), weights = weightColours(dark), small = document.createElement("canvas");
   columns.forEach((c, i) => {
-    const { x, w } = lay.at[i], strip = strips[i];
+    const { x, w } = lay.at[i], strip = strips[i], before = canvas.columns[i];
+    if (before && before.done === done[i] && same(before.data, strip.data) && (c.kind !== "matrix" || same(before.mask, mask))) return;
+    canvas.columns[i] = { done: done[i], data: strip.data && strip.data.slice(), mask };
+    context.clearRect(x - 0.5, 0, w + 1, high);
     if (c.kind === "matrix") paintMatrix(context, view, c, i, c.op === "SOFT_MAX" ? weights : signed, mask);
     else paintStrip(context, small, view, c, i, x, w, strip, signed, rows, ink, done);
   });
+}
+
+function same(a, b) {
+  if (a === b) return true;
+  if (!a || !b || a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
 }
 
 function paintStrip(context, small, { lay }, c, i, x, w, strip, table, rows, ink, done) {
