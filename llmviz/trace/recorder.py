@@ -22,6 +22,7 @@ from llmviz.trace.records import (
     AttentionBlock,
     CellsRecord,
     TokenRecord,
+    alternatives,
     attention_matrix,
     chain_probabilities,
     read_cells,
@@ -348,23 +349,7 @@ class Recorder:
         self.top = self._top(self.logits)
 
     def _top(self, logits: np.ndarray, candidates: Any = None) -> tuple[Alternative, ...]:
-        p_raw = probabilities(logits)
-        ranked = np.nan_to_num(logits, nan=-np.inf)
-        count = min(N_TOP, len(ranked))
-        best = np.argpartition(-ranked, count - 1)[:count]
-        best = best[np.argsort(-ranked[best], kind="stable")]
-        after = chain_probabilities(candidates)
-        return tuple(
-            Alternative(
-                int(i),
-                self._piece(int(i)).decode("utf-8", "replace"),
-                float(logits[i]),
-                float(p_raw[i]),
-                None if after is None else after.get(int(i)),
-                after is not None and int(i) not in after,
-            )
-            for i in best
-        )
+        return alternatives(logits, candidates, N_TOP, self._piece)
 
     def _see_token(self, event: Event, n: int) -> None:
         token = int(event.value)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from llmviz.trace.summary import probabilities
 
 __all__ = [
     "Alternative",
     "AttentionBlock",
     "CellsRecord",
     "TokenRecord",
+    "alternatives",
     "attention_matrix",
     "chain_probabilities",
     "read_cells",
@@ -131,6 +134,36 @@ def chain_probabilities(candidates: Any) -> dict[int, float] | None:
     if p.size == 0 or not float(p.sum()) > 0:
         return None
     return dict(zip(np.asarray(candidates.id).tolist(), p.tolist(), strict=True))
+
+
+def alternatives(
+    logits: np.ndarray, candidates: Any, count: int, piece_of: Callable[[int], bytes]
+) -> tuple[Alternative, ...]:
+    """The `count` largest logits, the largest first, with what the chain made of them.
+
+    Parameters
+    ----------
+    logits : float32 [n_vocab]
+    candidates : TokenDataArray or None
+        What the chain left; None before it has run.
+    """
+    p_raw = probabilities(logits)
+    ranked = np.nan_to_num(logits, nan=-np.inf)
+    count = min(count, len(ranked))
+    best = np.argpartition(-ranked, count - 1)[:count]
+    best = best[np.argsort(-ranked[best], kind="stable")]
+    after = chain_probabilities(candidates)
+    return tuple(
+        Alternative(
+            i,
+            piece_of(i).decode("utf-8", "replace"),
+            float(logits[i]),
+            float(p_raw[i]),
+            None if after is None else after.get(i),
+            after is not None and i not in after,
+        )
+        for i in best.tolist()
+    )
 
 
 def read_cells(cells: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -322,6 +322,13 @@ class Stepping:
         except DebuggerError as error:
             self.error = error
             return self._stand("error")
+        except KeyboardInterrupt:  # it may have hit the engine in the middle of a node
+            self._stand("pause")
+            self._recover()
+            raise
+
+    def _recover(self) -> None:
+        """Bring the engine back to the event where the run stands."""
 
     def _stand(self, why: str) -> bool:
         self.stopped_by = why

@@ -217,6 +217,20 @@ class Travel(Stepping):
         self._events = self._source.back_to(point)
         return clock.n
 
+    def _recover(self) -> None:
+        if not self._source.can_go_back:
+            return
+        if self.here is None:
+            self._events.close()
+            self._source.history.points.clear()
+            self._n = 0
+            self._events = self._source.events()
+            return
+        n = self.here.n
+        self._restore(n, n)
+        for _ in self._replay(n):
+            pass
+
     def _replay(self, target: int) -> Job:
         """Forward to an event that lies ahead."""
         with self._quietly(target):

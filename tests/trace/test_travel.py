@@ -328,6 +328,28 @@ def test_an_engine_error_can_be_left_behind(tiny_model: Any) -> None:
     assert dbg.error is None and len(dbg.tokens) == 20
 
 
+def test_an_interrupt_in_the_middle_of_a_node_loses_nothing(tiny_model: Any) -> None:
+    model = llmviz.load(tiny_model())
+    expected = straight(begin(model))
+    when = [3, 200]
+
+    def interrupted(name: str) -> bool:
+        if when and dbg._n >= when[0]:
+            when.pop(0)
+            raise KeyboardInterrupt
+        return False
+
+    dbg = begin(model, want=interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            dbg.run()
+        assert not dbg.running and dbg.stopped_by == "pause"
+        same(state(dbg), expected[dbg.n])
+    assert 180 < dbg.n <= 200
+    dbg.run()
+    same(state(dbg), expected[dbg.n])
+
+
 def test_closed_things_say_so(tiny_model: Any) -> None:
     model = llmviz.load(tiny_model())
     model.gguf.close()
