@@ -1,0 +1,36 @@
+"""What the functions of all views have in common."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+from matplotlib.figure import Figure
+
+from llmviz.errors import LlmvizError
+from llmviz.plots.style import own_settings
+
+__all__ = ["NothingToDraw", "drawn", "recorder_of"]
+
+P = ParamSpec("P")
+
+
+class NothingToDraw(LlmvizError):
+    """The run has not come to what was asked for, or did not keep it."""
+
+
+def drawn(function: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw with matplotlib's defaults and ours, whatever style the caller works with."""
+
+    @functools.wraps(function)
+    def draw(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with own_settings():
+            return function(*args, **kwargs)
+
+    return draw
+
+
+def recorder_of(source: Any) -> Any:
+    """The recorder of a debugger; a recorder is its own."""
+    return getattr(source, "recorder", source)
