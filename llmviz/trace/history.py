@@ -156,14 +156,19 @@ class History:
 
     # -- coming back -----------------------------------------------------------------------------
 
-    def before(self, n: int) -> Point:
-        """The point from which event n is reached soonest, with the recorder complete."""
+    def before(self, n: int, logits_n: int = -1) -> Point:
+        """The point from which event n is reached soonest, with the recorder complete.
+
+        `logits_n` is the number of the last logits event up to n, where that is known.
+        """
         i = max(
             (i for i, p in enumerate(self.points) if p.n <= n and not p.thin),
             default=0,
         )
         best = self.points[i]
         assert best.mark is not None
+        if logits_n > best.n:  # the replay passes them
+            return best
         # A replay from before the logits event brings back what the point itself has lost.
         while not best.mark.complete and i > 0:
             i -= 1

@@ -199,7 +199,9 @@ class Travel(Stepping):
         """
         self._refuse_generator()
         self._events.close()
-        point = self._source.history.before(n)
+        events = self._branches.current.events
+        logits = (r.n for r in reversed(events) if r.name == "logits" and r.n <= n)
+        point = self._source.history.before(n, next(logits, -1))
         clock, mark = point.clock, point.mark
         assert clock is not None and mark is not None
         self._n, self._stack, self._previous_step = clock.n, list(clock.stack), clock.step
@@ -209,10 +211,9 @@ class Travel(Stepping):
         self.error = self.result = None
         self.finished = False
         self._engine_value = self._selected = None
-        branch = self._branches.current
-        while branch.events and branch.events[-1].n > last:
-            branch.events.pop()
-        for edit in branch.edits:
+        while events and events[-1].n > last:
+            events.pop()
+        for edit in self._branches.current.edits:
             edit.forget(last)
         self._events = self._source.back_to(point)
         return clock.n
