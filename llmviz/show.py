@@ -14,7 +14,7 @@ from llmviz.trace import Debugger
 if TYPE_CHECKING:
     from llmviz import widgets
 
-__all__ = ["attention", "kv_cache", "logits", "map", "panel", "tensor", "tokens"]
+__all__ = ["attention", "flow", "kv_cache", "logits", "map", "panel", "tensor", "tokens"]
 
 
 def _widgets() -> Any:
@@ -43,6 +43,11 @@ def panel(dbg: Debugger, **traits: Any) -> widgets.DebuggerPanel:
 def attention(dbg: Debugger, **traits: Any) -> widgets.AttentionView:
     """Attention of one layer and head over the tokens."""
     return _widgets().AttentionView(dbg, **traits)
+
+
+def flow(dbg: Debugger, **traits: Any) -> widgets.FlowView:
+    """The whole pass on one page: tokens as rows, one layer open, to the next token."""
+    return _widgets().FlowView(dbg, **traits)
 
 
 def kv_cache(dbg: Debugger, **traits: Any) -> widgets.KVCacheView:

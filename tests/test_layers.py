@@ -25,7 +25,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("context", "context_params", "outputs", "sampling"),
     ("generate",),
     ("trace",),
-    ("plots", "widgets"),
+    ("plots",),
+    ("widgets",),
     ("show",),
     ("cli", "__main__"),
 )

@@ -20,10 +20,22 @@ except ImportError as error:
 
 from llmviz.plots._view import NothingToDraw
 from llmviz.plots.attention import attention
+from llmviz.plots.flow import flow
 from llmviz.plots.kv_cache import kv_cache
 from llmviz.plots.logits import logits
 from llmviz.plots.map import map
+from llmviz.plots.output import output
 from llmviz.plots.tensor import tensor
 from llmviz.plots.tokens import tokens
 
-__all__ = ["NothingToDraw", "attention", "kv_cache", "logits", "map", "tensor", "tokens"]
+__all__ = [
+    "NothingToDraw",
+    "attention",
+    "flow",
+    "kv_cache",
+    "logits",
+    "map",
+    "output",
+    "tensor",
+    "tokens",
+]

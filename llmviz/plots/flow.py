@@ -80,9 +80,10 @@ class _Drawing:
         n = len(live)
         self.x = self._places()
         self.small = max(9.0, style.base * 0.85)
+        total = state.n_tokens - sum(r.state == "next" for r in state.rows)
         notes = [
             f"a line of a strip is the strongest of its neighbours; each strip has its own scale; "
-            f"blue below zero, orange above; {count(n, state.n_tokens, 'tokens')}",
+            f"pale scores are masked; blue below zero, orange above; {count(n, total, 'tokens')}",
         ]
         about = [
             f"layer {state.layer} of {state.n_layer} open, head {state.head} of {state.n_head} · "
@@ -160,7 +161,10 @@ class _Drawing:
         shown = np.ma.masked_invalid(np.sqrt(values) if weights else values)
         if weights:
             shown = np.ma.masked_where(values == 0, shown)
-        high = 1.0 if weights else float(np.abs(shown).max() or 1.0) if shown.count() else 1.0
+        high = 1.0 if weights or not shown.count() else float(np.abs(shown).max()) or 1.0
+        # what the mask shuts was computed too, and counts for nothing
+        shut = np.isneginf(self.state.mask()[np.ix_(self.rows, self.rows)])
+        seen = np.where(shut, 0.25, 1.0)
         for k in range(len(self.rows)):
             self.ax.imshow(
                 shown[k][None],
@@ -170,6 +174,7 @@ class _Drawing:
                 extent=(x, x + w, k + 0.92, k + 0.08),
                 aspect="auto",
                 interpolation="nearest",
+                alpha=seen[k][None],
                 zorder=2,
             )
             if not self.state.done(c):
@@ -225,8 +230,10 @@ class _Drawing:
                 name = f"{layers[0]}–{layers[-1]}"
             if name:
                 x, w = self.x[i]
+                if _folded(c):  # over the middle of its group
+                    w = 0.35 * len(layers)
                 self.ax.text(
-                    x + w / 2 if not _folded(c) else x, -0.25, "⊕" if name == "+" else name,
+                    x + w / 2, -0.25, "⊕" if name == "+" else name,
                     rotation=60, ha="left", va="bottom", fontsize=self.small,
                     color=style.text if state.done(c) else style.soft, **PLAIN,
                 )  # fmt: skip

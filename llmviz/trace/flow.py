@@ -205,20 +205,31 @@ class Flow:
         """Index of the last column that this pass has computed, -1 before the first."""
         return max((i for i, c in enumerate(self.columns) if self.done(c)), default=-1)
 
-    def missing(self) -> list[Column]:
-        """Columns that this pass went by without their being kept: their layer was folded."""
+    def missing(self) -> list[str]:
+        """Names that this pass went by without their being kept: nobody had asked for them then."""
+        if not can_go_back(self.dbg):
+            return []
+        if self.pass_ != self.dbg.recorder.passes - 1:
+            return ["inp_pos"] if self._inputs_are_set() else []
         here = self.dbg.here
         past = self.now() + (here is not None and here.kind == "node")
         passed = self.columns[: max(past, self.reached())]
-        gaps = [c for c in passed if c.layer == self.layer and not self.done(c)]
-        return gaps if can_go_back(self.dbg) else []
+        return [c.id for c in passed if not self.done(c)]
+
+    def _inputs_are_set(self) -> bool:
+        for record in reversed(self.dbg.events):
+            if record.name == "process_ubatch" and record.kind == "enter":
+                return False
+            if record.name == "inp_pos":
+                return True
+        return False
 
     def fetch(self) -> None:
         """Have what is missing computed again, silently, from the pass's beginning to here."""
         gaps = self.missing()
         if gaps:  # one replay shows the recorder everything that was asked for
-            self._ask(cache=any(r.state == "cached" for r in self.rows))
-            self.dbg.peek(gaps[0].id)
+            self._ask(cache=self.dbg.recorder.passes > 1)
+            self.dbg.peek(gaps[0])
 
     def now(self) -> int:
         """Index of the column that is being computed at this event, -1 outside of the graph."""

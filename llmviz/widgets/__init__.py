@@ -7,6 +7,7 @@ nothing here computes a model's number.
 from __future__ import annotations
 
 from llmviz.widgets.attention import AttentionView
+from llmviz.widgets.flow import FlowView
 from llmviz.widgets.kv_cache import KVCacheView
 from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
@@ -17,6 +18,7 @@ from llmviz.widgets.tokens import TokensView
 __all__ = [
     "AttentionView",
     "DebuggerPanel",
+    "FlowView",
     "KVCacheView",
     "LogitsView",
     "MapView",

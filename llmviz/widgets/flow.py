@@ -203,13 +203,13 @@ class FlowView(DebuggerView):
         last = tokens[-1] if tokens else None
         fresh = recorder.logits is not None and self._flow_after_logits()
         newest = last if last is not None and fresh and last.n > recorder.logits_n else None
-        shown = [
+        shown: list[dict[str, Any]] = [
             {"id": a.id, "text": a.text[:60], "p_raw": a.p_raw, "p": a.p, "cut": a.cut}
             for a in (recorder.top[:TOP] if fresh else ())
         ]
         if newest is not None and all(a["id"] != newest.id for a in shown):
             # an unlikely one was drawn: it takes the last place
-            extra = {"id": newest.id, "text": newest.text[:60], "cut": False}
+            extra: dict[str, Any] = {"id": newest.id, "text": newest.text[:60], "cut": False}
             shown[-1:] = [{**extra, "p_raw": newest.p_raw, "p": newest.p}]
         for a in shown:
             a["chosen"] = newest is not None and a["id"] == newest.id
@@ -308,6 +308,13 @@ class FlowView(DebuggerView):
         """Ask for the tensor view of a node."""
         self.opened_node = ""
         self.opened_node = self._flow_column(message["column"]).id
+
+    def figure(self, **options: Any) -> Any:
+        """The same pass as a matplotlib figure; see `llmviz.plots.flow` for the options."""
+        from llmviz import plots  # matplotlib is loaded when a figure is asked for
+
+        chosen = {"layer": self.layer, "head": self.head, "query": self.query}
+        return plots.flow(self.dbg, **{**chosen, **options})
 
     def close(self) -> None:
         """Stop following, and ask the recorder for nothing any more."""

@@ -291,6 +291,19 @@ def test_a_layer_that_was_folded_is_computed_again_when_it_opens(model, truth):
     view.close()
 
 
+def test_a_view_of_a_run_that_went_by_computes_it_again(model, truth):
+    dbg = debug(model)
+    dbg.next_token()
+    dbg.next_token()
+    view = FlowView(dbg, layer=3, follow=False)
+    assert view.flow_at["missing"] and dbg.here.name == "token"
+    ask(view, ask="flow_fetch")
+    assert not view.flow_at["missing"] and all(view.flow_at["done"])
+    assert [r["state"] for r in view.flow_rows][-2:] == ["now", "next"]
+    assert check_values(view, truth, 100, seed=5) == 100
+    view.close()
+
+
 def test_following_opens_the_layer_that_runs(model):
     dbg = debug(model)
     view = FlowView(dbg)
@@ -372,6 +385,23 @@ def test_before_the_graph_there_is_a_view(model):
     assert view.flow_at["phase"] == "prompt" and len(view.flow_rows) == len(dbg.tokens)
     assert ask(view, ask="flow_fetch").get("error") is None
     view.close()
+
+
+def test_the_figure_shows_the_same_pass(model, truth):
+    plots = pytest.importorskip("llmviz.plots")
+    dbg = debug(model)
+    dbg.next_token()
+    with FlowView(dbg, layer=2, head=3, follow=False) as view:
+        figure = view.figure(size="slide", theme="dark")
+        assert figure.get_size_inches().tolist() == [10.0, 5.625]
+        ribbons = [p for p in figure.axes[0].patches if p.get_gid() == "weight"]
+        weights = truth.values[0, "kq_soft_max-2"][3][-1]
+        assert len(ribbons) == int((weights[: len(dbg.tokens) - 1] >= 0.002).sum())
+        bars = [p.get_width() for p in figure.axes[1].patches if p.get_gid() == "p_raw"]
+        top = [a.p_raw for a in dbg.recorder.top[: len(bars)]]
+        assert np.allclose(np.array(bars) / bars[0], np.array(top) / top[0])
+    with pytest.raises(LlmvizError, match="step 13"):
+        plots.flow(debug(model))
 
 
 # -- the page ------------------------------------------------------------------------------------
