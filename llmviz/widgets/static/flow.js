@@ -160,10 +160,10 @@ export function flowZone(host) {
     strips = cutStrips(model);
     when("layout", [flow.layer, columns.map((c) => [c.id, c.bins]), rows, width, em], () => {
       pen.font = `${Math.max(13, em * 0.93)}px ${getComputedStyle(node).fontFamily}`;
-      const longest = Math.max(...rows.map((r) => pen.measureText(visible(r.text)).width * 1.15));
+      const letter = 0.61 * Math.max(13, em * 0.95), longest = Math.max(...rows.map((r) => [...visible(r.text)].length)) * letter; // pieces stand in the fixed-width font
       lay = layOut({
         columns, nRows: Math.max(1, rows.filter((r) => r.state !== "next").length), bins: Math.max(...columns.map((c) => c.bins)), width, em,
-        tokenWide: Math.min(8.6 * em, Math.max(4.6 * em, longest + 16)), listWide: 13 * em, measure: (t) => pen.measureText(t).width,
+        tokenWide: Math.min(8.6 * em, Math.max(4.6 * em, longest + 1.2 * em)), listWide: 13 * em, measure: (t) => pen.measureText(t).width,
       });
       lay.version = ++version;
       measureStage(rows, em);
