@@ -376,7 +376,7 @@ class Context:
 
         With `keeps_history` set before decoding begins, `rewind` can come back to it.
         """
-        before, self._before_update = self._before_update, None
+        before = self.take_pending_rows()
         return Checkpoint(
             memory=self.memory.snapshot(),
             rows=self.memory.save_rows(self._mctx.sinfo),
@@ -404,6 +404,29 @@ class Context:
         self._balloc = copy.copy(to.balloc)
         self._outputs = to.outputs.copy()
         self._before_update = None
+
+    def take_pending_rows(self) -> Any:
+        """Rows that a shift has changed since the last checkpoint, as they were; None where none.
+
+        They are forgotten here: it is the caller's to put them back, or not.
+        """
+        rows, self._before_update = self._before_update, None
+        return rows
+
+    @property
+    def graph(self) -> GraphResult | None:
+        """The graph that the next ubatch uses again if its shape fits."""
+        return self._result
+
+    def use_graph(self, graph: GraphResult | None) -> None:
+        """Make an earlier graph the one that is ready.
+
+        Whether a ubatch reuses a graph or builds one shows in its events: a replay that is to have
+        the same events begins with the same graph.
+        """
+        if self._result is not graph and graph is not None:
+            self._sched.alloc_graph(graph.gf, graph.outputs())
+        self._result = graph
 
     def resume_steps(
         self, checkpoint: Checkpoint, want: Want | None = None, *, depth: int = 0

@@ -433,10 +433,7 @@ def can_go_back(dbg: Any) -> bool:
 
 def graph_of(dbg: Any) -> Any:
     """The graph that the run's context has built last, None before it has built one."""
-    graph = getattr(dbg.ctx, "graph", None)
-    if graph is not None:
-        return graph
-    return getattr(getattr(dbg.ctx, "_result", None), "gf", None)
+    return getattr(getattr(dbg.ctx, "graph", None), "gf", None)
 
 
 def _head_first(column: Column) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 from llmviz.trace.recorder import Mark
 from llmviz.trace.timeline import OpenScope
 
-__all__ = ["LOGITS_BYTES", "N_ALL", "Clock", "History", "Point", "restore_graph"]
+__all__ = ["LOGITS_BYTES", "N_ALL", "Clock", "History", "Point"]
 
 N_ALL = 64
 LOGITS_BYTES = 16 << 20
@@ -214,15 +214,3 @@ class History:
             memory.restore_rows(rows)
         if point.stage == "generation":
             memory.restore(point.saved)
-
-
-def restore_graph(ctx: Any, graph: Any) -> None:
-    """Make a graph that was used before the one that is ready, so that it is reused again.
-
-    Whether a ubatch reuses a graph or builds one shows in its events; a replay must do the same.
-    """
-    if ctx._result is graph:
-        return
-    if graph is not None:
-        ctx._sched.alloc_graph(graph.gf, graph.outputs())
-    ctx._result = graph

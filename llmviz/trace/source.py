@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from llmviz.events import Event
-from llmviz.trace.history import Clock, History, Point, restore_graph
+from llmviz.trace.history import Clock, History, Point
 from llmviz.trace.recorder import Mark
 from llmviz.trace.timeline import DebuggerError
 
@@ -127,7 +127,7 @@ class Source:
         self._kept_model, self._kept_ctx = ctx.model, ctx
         ctx.keeps_history = True
         clock, mark = self._moment()
-        self.history.stage("generation", clock, mark, ctx.memory.snapshot(), ctx._result)
+        self.history.stage("generation", clock, mark, ctx.memory.snapshot(), ctx.graph)
         chain = self._chain.clone() if self._chain is not None else None
         self.generation = Generation(ctx, self.prompt, chain, self.n_predict)
         if self._chain is None:
@@ -143,7 +143,7 @@ class Source:
     def save(self, clock: Clock, mark: Mark) -> None:
         """Take note of a ubatch's start; to be called at the enter event of ``process_ubatch``."""
         if self.generation is not None and not self.history.holds(clock.n):
-            self.history.ubatch(clock, mark, self.generation.save(), self.ctx._result)
+            self.history.ubatch(clock, mark, self.generation.save(), self.ctx.graph)
 
     def back_to(self, point: Point) -> Events:
         """Bring the engine back to a point; the generator of events from there on.
@@ -151,12 +151,10 @@ class Source:
         The generator that was running must be closed before.
         """
         ctx = self._kept_ctx
-        pending = ctx._before_update if ctx is not None else None
+        pending = ctx.take_pending_rows() if ctx is not None else None
         self.history.back_to(point, ctx.memory if ctx is not None else None, pending)
-        if ctx is not None:
-            ctx._before_update = None
-            if point.stage in ("generation", "ubatch"):
-                restore_graph(ctx, point.graph)
+        if ctx is not None and point.stage in ("generation", "ubatch"):
+            ctx.use_graph(point.graph)
         if point.stage == "ubatch":
             return self.generation.resume(point.saved, (), self._want)
         self.history.points.pop()  # the stage notes itself when it begins
