@@ -78,7 +78,7 @@ class FlowView(DebuggerView):
     flow_top: t.List = t.List().tag(sync=True)
     flow_chain: t.List = t.List().tag(sync=True)
 
-    _flow_setting = False
+    _flow_setting = False  # true while a view itself sets the layer
 
     def __init__(self, dbg: Any, **kwargs: Any) -> None:
         self._flow = Flow(dbg)

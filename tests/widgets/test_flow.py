@@ -76,7 +76,7 @@ def test_columns_and_edges_are_the_graphs(model):
     inside = [stem(n) for n in names if layer_of(n) == 2]
     order = ["attn_norm", "Qcur", "Kcur", "kq", "kq_soft_max", "Vcur", "kqv", "kqv_out"]
     assert inside[: len(order)] == order and inside[-1] == "l_out"
-    nodes = dbg.ctx._result.gf.nodes
+    nodes = dbg.ctx.graph.gf.nodes
     written = {id(t.src[2].root): t.src[0] for t in nodes if t.op == "SET_ROWS"}
 
     def leads(t, name, seen):
