@@ -47,6 +47,7 @@ class Sched:
         self.graph: Graph | None = None
         self.plan: Plan | None = None
         self._runs: list[tuple[int, list[tuple[Tensor, Kernel | None]]]] = []
+        self._kernels: list[Kernel] = []
 
     def reserve(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
         """Size the arena for `graph` without binding it."""
@@ -63,6 +64,7 @@ class Sched:
             (il, [(node, self.backend_of(node).bind(node, scope)) for node in nodes])
             for il, nodes in graph.by_layer()
         ]
+        self._kernels = [k for _, nodes in self._runs for _, k in nodes if k is not None]
         self.graph = graph
 
     def backend_of(self, node: Tensor) -> Backend:
@@ -96,10 +98,8 @@ class Sched:
         """
         if want is never and abort is None:
             with np.errstate(all="ignore"):
-                for _, nodes in self._runs:
-                    for _, kernel in nodes:
-                        if kernel is not None:
-                            kernel()
+                for kernel in self._kernels:
+                    kernel()
             return
         for il, nodes in self._runs:
             if il >= 0:  # the scope is there watched or not, so that events keep their numbers

@@ -155,10 +155,10 @@ def _bind_soft_max(node: Tensor, scope: BindScope) -> Kernel:
         np.multiply(x, s, out=out)
         if mask is not None:
             np.add(out, mask, out=out)
-        np.max(out, axis=-1, keepdims=True, out=r)
+        np.maximum.reduce(out, axis=-1, keepdims=True, out=r)
         np.subtract(out, r, out=out)
         np.exp(out, out=out)
-        np.sum(out, axis=-1, keepdims=True, out=r)
+        np.add.reduce(out, axis=-1, keepdims=True, out=r)
         np.divide(out, r, out=out)
 
     return run
