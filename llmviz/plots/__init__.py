@@ -24,6 +24,7 @@ from llmviz.plots.flow import flow
 from llmviz.plots.kv_cache import kv_cache
 from llmviz.plots.logits import logits
 from llmviz.plots.map import map
+from llmviz.plots.output import output
 from llmviz.plots.tensor import tensor
 from llmviz.plots.tokens import tokens
 
@@ -34,6 +35,7 @@ __all__ = [
     "kv_cache",
     "logits",
     "map",
+    "output",
     "tensor",
     "tokens",
 ]

@@ -18,6 +18,7 @@ import matplotlib
 from matplotlib.colors import Colormap, LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Rectangle
 
 from llmviz.errors import LlmvizError
 from llmviz.plots.text import MONO, SANS
@@ -48,6 +49,9 @@ _SIZES: dict[str, tuple[float, float | None, float]] = {
     "column": (3.5, None, 9.0),
 }
 _LEAST = 9.0  # points
+_LEAST_ROOM = 0.6  # inches, for what is drawn
+_MARGIN, _GAP = 0.14, 0.08  # inches
+_LEADING = 1.4
 _WIDEST = 60.0  # inches: a typing slip must not ask for a picture of gigabytes
 
 _SIGNED_LIGHT = ["08306b", "2166ac", "6baed6", "c6dbef", "f7f7f7", "fdd0a2", "fd8d3c", "d94801"]
@@ -124,7 +128,7 @@ class Style:
 
     def on(self, colour: Any) -> str:
         """Text colour that can be read on a colour."""
-        return "#111111" if luminance(colour) > 0.18 else "#ffffff"
+        return "#000000" if luminance(colour) > 0.179 else "#ffffff"  # the stronger contrast
 
 
 def luminance(colour: Any) -> float:
@@ -200,8 +204,8 @@ def _measures(size: Size) -> tuple[float, float | None, float]:
         width, height = (float(x) for x in size)
     except (TypeError, ValueError):
         raise LlmvizError(f"size is {', '.join(_SIZES)} or (width, height), not {size!r}") from None
-    if not (2 <= width <= _WIDEST and 1.5 <= height <= _WIDEST):
-        raise LlmvizError(f"a figure is 2 x 1.5 to {_WIDEST:.0f} inches large, not {size}")
+    if not (3 <= width <= _WIDEST and 2 <= height <= _WIDEST):
+        raise LlmvizError(f"a figure is 3 x 2 to {_WIDEST:.0f} inches large, not {size}")
     return width, height, max(_LEAST, min(16.0, 9.5 * (width / 7.2) ** 0.5))
 
 
@@ -258,6 +262,8 @@ class Canvas:
         Under the title: name, shape, dtype, units, what is left out. Empty ones are left out.
     notes : list of str
         At the foot.
+    swatches : list of (colour, text)
+        Under the notes: what single colours mean.
 
     Attributes
     ----------
@@ -273,16 +279,24 @@ class Canvas:
         title: str,
         about: Sequence[str] = (),
         notes: Sequence[str] = (),
+        swatches: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.style = style
         head = [(line, style.title, "bold") for line in _wrap(style, title, style.title * 1.12)]
         for text in about:
             head += [(line, style.base, "normal") for line in _wrap(style, text, style.base)]
         foot = [line for note in notes for line in _wrap(style, note, style.base)]
+        foot += [""] if swatches else []
         above = sum(points * _LEADING for _, points, _ in head) / 72 + _MARGIN + _GAP
         below = len(foot) * style.base * _LEADING / 72 + _MARGIN + (_GAP if foot else 0)
         whole = style.height if style.height is not None else height + above + below
-        self.width, self.height = style.width - 2 * _MARGIN, max(0.4, whole - above - below)
+        if style.height is not None and whole - above - below < _LEAST_ROOM:
+            least = above + below + 2 * _LEAST_ROOM
+            raise LlmvizError(
+                f"a figure of {style.width:g} x {whole:g} inches leaves no room between title and "
+                f"notes: make it wider, or at least {least:.1f} inches high"
+            )
+        self.width, self.height = style.width - 2 * _MARGIN, whole - above - below
         self._whole, self._below = whole, below
         self.figure = PlotFigure(
             figsize=(style.width, whole), dpi=144, facecolor=style.background, edgecolor="none"
@@ -296,10 +310,24 @@ class Canvas:
             y -= style.base * _LEADING / 72
             self._line(line, y + 0.2 * style.base / 72, style.base, "normal")
 
-    def _line(self, text: str, y: float, points: float, weight: str) -> None:
+        x = _MARGIN
+        for colour, text in swatches:
+            side = 0.8 * style.base / 72
+            place = x / style.width, (y + 0.3 * style.base / 72) / whole
+            self.figure.add_artist(
+                Rectangle(
+                    place, side / style.width, side / whole, facecolor=colour, lw=0,
+                    transform=self.figure.transFigure, figure=self.figure,
+                )
+            )  # fmt: skip
+            x += 1.4 * side
+            self._line(text, y + 0.28 * style.base / 72, style.base, "normal", x)
+            x += (len(text) * 0.58 + 1.6) * style.base / 72
+
+    def _line(self, text: str, y: float, points: float, weight: str, x: float = _MARGIN) -> None:
         style = self.style
         self.figure.text(
-            _MARGIN / style.width,
+            x / style.width,
             y / self._whole,
             text,
             fontsize=points,
@@ -338,10 +366,6 @@ class Canvas:
         ax.set(xlim=(0, self.width), ylim=(self.height, 0))
         ax.axis("off")
         return ax
-
-
-_MARGIN, _GAP = 0.14, 0.08  # inches
-_LEADING = 1.4
 
 
 def _wrap(style: Style, text: str, points: float) -> list[str]:

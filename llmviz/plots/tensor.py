@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.colors import Normalize, to_rgba
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from llmviz.plots._view import NothingToDraw, drawn, recorder_of
@@ -122,7 +121,9 @@ def _heatmap(
     notes = [_stats_text(stats), _rest_text(rest, column + part.shape[1], n_columns, beyond)]
     tall = min(3.2, max(0.45, part.shape[0] * 0.11))
     wanted = tall + 0.5 + 5.2 * style.base / 72
-    canvas = Canvas(style, wanted + 0.45, short(shown.name, 60), about, list(filter(None, notes)))
+    canvas = Canvas(
+        style, wanted + 0.45, short(shown.name, 60), about, notes, _swatches(stats, style)
+    )
     grid = canvas.grid(2, 1, height_ratios=[max(0.3, canvas.height - 1.5), 0.6])
     ax, below = canvas.figure.add_subplot(grid[0]), canvas.figure.add_subplot(grid[1])
 
@@ -146,7 +147,6 @@ def _heatmap(
     else:
         ax.set_yticks([])
     _spread(below, counts, span, colours, style)
-    _legend(below, stats, style)
     return canvas.figure
 
 
@@ -219,26 +219,11 @@ def _histogram(array: np.ndarray, span: tuple[float, float]) -> tuple[np.ndarray
     return counts, beyond
 
 
-def _legend(ax: Any, stats: Statistics, style: Style) -> None:
-    patches = []
-    if stats.nan:
-        patches.append(Patch(color=style.nan, label=f"NaN: {stats.nan:,}"))
+def _swatches(stats: Statistics, style: Style) -> list[tuple[str, str]]:
+    out = [(style.nan, f"NaN: {stats.nan:,}")] if stats.nan else []
     if stats.inf:
-        patches.append(Patch(color=style.plus_inf, label="+inf"))
-        patches.append(Patch(color=style.minus_inf, label=f"−inf (±inf: {stats.inf:,})"))
-    if not patches:
-        return
-    legend = ax.legend(
-        handles=patches,
-        loc="center left",
-        bbox_to_anchor=(1.01, 0.5),
-        frameon=False,
-        fontsize=style.base,
-        labelcolor=style.soft,
-        handlelength=1.0,
-    )
-    for text in legend.get_texts():
-        text.set(**PLAIN)
+        out += [(style.plus_inf, "+inf"), (style.minus_inf, f"−inf (both: {stats.inf:,})")]
+    return out
 
 
 def _slice_text(cut: Any, array: np.ndarray, axes: Sequence[str]) -> str:
