@@ -309,13 +309,6 @@ class FlowView(DebuggerView):
         self.opened_node = ""
         self.opened_node = self._flow_column(message["column"]).id
 
-    def figure(self, **options: Any) -> Any:
-        """The same pass as a matplotlib figure; see `llmviz.plots.flow` for the options."""
-        from llmviz import plots  # matplotlib is loaded when a figure is asked for
-
-        chosen = {"layer": self.layer, "head": self.head, "query": self.query}
-        return plots.flow(self.dbg, **{**chosen, **options})
-
     def close(self) -> None:
         """Stop following, and ask the recorder for nothing any more."""
         if not self.closed:

@@ -6,6 +6,7 @@ needs with small messages; each is answered by one bounded piece of work.
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -106,6 +107,34 @@ class DebuggerView(View):
             reply["error"] = str(error)
         reply["running"] = self.dbg.running
         self.send(reply)
+
+    def figure(self, view: str = "", **options: Any) -> Any:
+        """The view as a matplotlib figure, with its settings as they are now.
+
+        Parameters
+        ----------
+        view : str
+            Another view; the panel's is the one that it shows.
+        **options
+            Of the function of the view's name in `llmviz.plots`, such as ``theme="dark"``,
+            ``size="column"`` or ``for_print=True``.
+
+        Raises
+        ------
+        LlmvizError
+            Where a part of the panel has no figure, or there is nothing to draw yet.
+        """
+        from llmviz import plots  # matplotlib is loaded when a figure is asked for
+
+        name = view or str(getattr(self, "view", self.view_name))
+        there = sorted(set(plots.__all__) - {"NothingToDraw"})
+        if name not in there:
+            raise LlmvizError(f"there is no figure of {name!r}; there are: {', '.join(there)}")
+        draw = getattr(plots, name)
+        own = [n for n in inspect.signature(draw).parameters if self.has_trait(n)]
+        settings = {n: getattr(self, n) for n in own}
+        settings["size"] = "slide" if self.projector else "page"
+        return draw(self.dbg, **{**settings, **options})
 
     def close(self) -> None:
         """Stop following and let go of the page's side."""
