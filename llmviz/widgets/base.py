@@ -10,6 +10,7 @@ from typing import Any
 import anywidget
 import traitlets as t
 
+from llmviz.widgets import cells
 from llmviz.widgets.modules import esm, style
 
 __all__ = ["View"]
@@ -83,6 +84,7 @@ class View(anywidget.AnyWidget):
         bundle = super()._repr_mimebundle_(**kwargs)
         if bundle is None:
             return None
+        cells.displayed(self)
         data, *rest = bundle if isinstance(bundle, tuple) else (bundle,)
         data = {**data, "text/plain": self.fallback_text()}
         page = self.fallback_html()

@@ -1,4 +1,4 @@
-"""A real JupyterLab on loopback with private folders, and how to drive it in a browser."""
+"""A real JupyterLab or Notebook on loopback with private folders, and how to drive it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,18 @@ READY = """async () => {
 }"""
 
 
+# What starts each server, the switch that gives the page its application, and where a notebook is.
+APPS = {
+    "lab": ("jupyterlab", "--LabApp.expose_app_in_browser=True", "doc/tree"),
+    "notebook": ("notebook", "--JupyterNotebookApp.expose_app_in_browser=True", "notebooks"),
+}
+
+
 @contextlib.contextmanager
-def server(folder: Path) -> Iterator[tuple[str, str]]:
-    """A JupyterLab that serves `folder`; gives its address and token, and ends it."""
+def server(folder: Path, app: str = "lab") -> Iterator[tuple[str, str]]:
+    """A JupyterLab or Notebook that serves `folder`; gives its address and token, and ends it."""
     private = folder / ".private"
+    module, expose, _ = APPS[app]
     for name, value in SETTINGS.items():
         file = private / "settings" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -59,19 +67,19 @@ def server(folder: Path) -> Iterator[tuple[str, str]]:
         JUPYTER_PLATFORM_DIRS="1",
     )
     command = [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *(sys.executable, "-m", module, "--no-browser", "--allow-root"),
         *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"),
         *(f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}"),
-        "--LabApp.expose_app_in_browser=True",
+        expose,
     ]
-    log = private / "lab.log"
+    log = private / f"{app}.log"
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
         try:
             base = f"http://127.0.0.1:{port}"
             for _ in range(600):
                 if process.poll() is not None:
-                    raise RuntimeError(f"JupyterLab ended: {log.read_text()[-2000:]}")
+                    raise RuntimeError(f"{module} ended: {log.read_text()[-2000:]}")
                 with contextlib.suppress(OSError):
                     urllib.request.urlopen(f"{base}/api/status?token={token}", timeout=2).read()
                     break
@@ -86,9 +94,9 @@ def server(folder: Path) -> Iterator[tuple[str, str]]:
                 process.wait()
 
 
-def open_notebook(page: Any, base: str, token: str, name: str) -> None:
+def open_notebook(page: Any, base: str, token: str, name: str, app: str = "lab") -> None:
     """Open a notebook as a single document and wait for its kernel."""
-    page.goto(f"{base}/doc/tree/{name}?token={token}", wait_until="domcontentloaded")
+    page.goto(f"{base}/{APPS[app][2]}/{name}?token={token}", wait_until="domcontentloaded")
     page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=90_000)
     page.wait_for_selector(".jp-NotebookPanel .jp-Notebook", timeout=90_000)
     page.evaluate(READY)

@@ -1,0 +1,202 @@
+"""What the tests in real front ends share: kernels of several ipykernel releases, pages, figures.
+
+A second ipykernel is laid over the environment by PYTHONPATH: nothing else of it changes, and it
+is downloaded once into the cache folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import nbformat
+import pytest
+from filelock import FileLock
+
+from llmviz import hub
+
+from . import lab
+
+OUTPUT = ".jp-OutputArea-output .llmviz"
+
+
+def absent(reason: str) -> NoReturn:
+    """Skip the test that asked, or fail it where everything is required."""
+    if os.environ.get("LLMVIZ_REQUIRE_ALL"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def overlay(release: str) -> Path | None:
+    """Folder with an ipykernel of a release such as ``"7.3"``, None where that is installed."""
+    if importlib.metadata.version("ipykernel").startswith(f"{release}."):
+        return None
+    target = hub.cache_dir() / "tests" / f"ipykernel-{release}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{target}.lock"):
+        if not target.exists():
+            with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+                made = Path(folder) / "made"
+                pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+                done = subprocess.run(
+                    [*pip, "--target", str(made), f"ipykernel~={release}.0"],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                if done.returncode != 0:
+                    absent(f"no ipykernel {release}: {done.stderr.strip()[-300:]}")
+                made.rename(target)
+    return target
+
+
+def write_kernel(folder: Path, release: str) -> str:
+    """Register an ipykernel of a release for `lab.server` of the same folder; its name."""
+    over = overlay(release)
+    env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    if over is not None:
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(over), os.environ.get("PYTHONPATH"))))
+    name = f"ipykernel-{release}"
+    spec = {
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": f"ipykernel {release}",
+        "language": "python",
+        "env": env,
+    }
+    file = folder / ".private" / "data" / "kernels" / name / "kernel.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(spec))
+    return name
+
+
+def write_notebook(folder: Path, kernel: str, *sources: str) -> None:
+    """A notebook ``test.ipynb`` of code cells for a kernel."""
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
+    nb.metadata["kernelspec"] = {"name": kernel, "display_name": kernel, "language": "python"}
+    nbformat.write(nb, folder / "test.ipynb")
+
+
+class Front:
+    """A notebook in a front end, in a page of its own.
+
+    Attributes
+    ----------
+    page : playwright Page
+    problems : list of str
+        What the page reported as errors since the notebook stands open. (Notebook 7.6 reports one
+        of its own while it opens: "Cannot read properties of undefined (reading 'schema')".)
+    """
+
+    def __init__(self, page: Any, base: str, token: str, app: str) -> None:
+        self.page = page
+        self.problems: list[str] = []
+        page.on("pageerror", lambda e: self.problems.append(str(e)))
+        page.on("console", self._heard)
+        lab.open_notebook(page, base, token, "test.ipynb", app)
+        self.problems.clear()
+        self._cdp = page.context.new_cdp_session(page)
+
+    def _heard(self, message: Any) -> None:
+        if message.type == "error":
+            self.problems.append(f"{message.text} ({message.location.get('url', '')})")
+
+    def run_all(self) -> None:
+        """Run every cell; returns when the kernel has done them."""
+        lab.command(self.page, "notebook:run-all-cells")
+
+    def run_cell(self, index: int) -> None:
+        """Run one cell, as a person does who changed it."""
+        self.page.evaluate(
+            "i => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = i; }", index
+        )
+        lab.command(self.page, "notebook:run-cell")
+
+    def printed(self, source: str) -> Any:
+        """What an expression in the kernel is worth, through JSON; no cell is touched."""
+        text = self.page.evaluate(
+            """async (code) => {
+              const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+              let text = '';
+              const future = kernel.requestExecute({ code, store_history: false });
+              future.onIOPub = (m) => {
+                text += m.content.text || (m.content.traceback || []).join('\\n');
+              };
+              await future.done;
+              return text;
+            }""",
+            f"import json as _json; print(_json.dumps({source}))",
+        )
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise AssertionError(text) from None
+
+    def restart(self) -> None:
+        """Restart the kernel and wait until it answers."""
+        self.page.evaluate(
+            """async () => {
+              const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+              await kernel.restart();
+              await kernel.info;
+              await kernel.requestExecute({ code: '0' }).done;
+            }"""
+        )
+
+    def shown(self) -> list[int]:
+        """The event number of every view on the page, in order."""
+        return self.page.evaluate(
+            "s => [...document.querySelectorAll(s)].map(e => Number(e.dataset.here))", OUTPUT
+        )
+
+    def wait_shown(self, expected: list[int], timeout: float = 60_000) -> None:
+        """Wait until all views show these events."""
+        try:
+            self.page.wait_for_function(
+                "([s, want]) => JSON.stringify([...document.querySelectorAll(s)]"
+                ".map(e => Number(e.dataset.here))) === want",
+                arg=[OUTPUT, json.dumps(expected, separators=(",", ":"))],
+                timeout=timeout,
+            )
+        except Exception as error:
+            raise AssertionError(f"{self.shown()} instead of {expected}: {error}") from error
+
+    def press(self, action: str, view: int = 0, expect: int | None = None) -> None:
+        """Press a transport button of one view, and wait until the run stands again."""
+        root = self.page.locator(OUTPUT).nth(view)
+        draws = int(root.get_attribute("data-draws"))
+        root.locator(f"[data-action='{action}']").first.click()
+        self.page.wait_for_function(
+            "([s, i, n]) => { const r = document.querySelectorAll(s)[i];"
+            " return r.dataset.draws > n && !r.querySelector('.lv-working') }",
+            arg=[OUTPUT, view, draws],
+        )
+
+    def memory(self) -> dict[str, float]:
+        """After a garbage collection: MiB of JavaScript, and counts of DOM nodes and listeners."""
+        send = self._cdp.send
+        for _ in range(2):
+            send("HeapProfiler.collectGarbage")
+        heap = send("Runtime.getHeapUsage")["usedSize"] / 2**20
+        count = send("Memory.getDOMCounters")
+        return {"heap": heap, "nodes": count["nodes"], "listeners": count["jsEventListeners"]}
+
+
+@contextlib.contextmanager
+def opened(
+    browser: Any, folder: Path, app: str = "lab", width: int = 1400, height: int = 1100
+) -> Iterator[Front]:
+    """The notebook of a folder in a front end of its own."""
+    with lab.server(folder, app) as (base, token):
+        context = browser.new_context(viewport={"width": width, "height": height})
+        try:
+            yield Front(context.new_page(), base, token, app)
+        finally:
+            context.close()

@@ -1,0 +1,166 @@
+"""The views in JupyterLab and Notebook, over kernels of two ipykernel releases.
+
+Releases 7.2 and 7.3 may call a widget's callbacks on another thread while a cell runs, 7.4 calls
+them on the main one.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+pytest.importorskip("anywidget")
+pytest.importorskip("jupyterlab")
+pytest.importorskip("notebook")
+pytest.importorskip("nbformat")
+
+from . import frontends, host
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+VIEWS = 10
+
+# The panel, every view that stands alone, and as many of them again as make ten.
+TEN = f"""
+from IPython.display import display
+names = [n for n in lv.show.__all__ if n != "panel"]
+views = [lv.show.panel(dbg)]
+views += [getattr(lv.show, names[i % len(names)])(dbg) for i in range({VIEWS} - 1)]
+display(*views)
+"""
+
+REGISTRY = "len(__import__('ipywidgets').widgets.widget._instances)"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with host.chromium() as running:
+        yield running
+
+
+@pytest.mark.parametrize("release", ["7.3", "7.4"])
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_ten_views_twice_over_and_through_a_restart(
+    browser, tiny_model, tmp_path, app, release, figures
+):
+    kernel = frontends.write_kernel(tmp_path, release)
+    frontends.write_notebook(
+        tmp_path,
+        kernel,
+        "import llmviz as lv\n"
+        f"dbg = lv.Debugger({tiny_model()!r}, 'The cat sat on', n_ctx=64, n_predict=6)\n"
+        "dbg",
+        "dbg",
+        TEN,
+    )
+    start = time.perf_counter()
+    with frontends.opened(browser, tmp_path, app) as front:
+        page = front.page
+        assert front.printed("__import__('ipykernel').__version__").startswith(release)
+        front.run_all()
+        # The same panel three times, once among the ten.
+        n_views = 2 + VIEWS
+        front.wait_shown([-1] * n_views)
+
+        front.press("into")
+        front.wait_shown([0] * n_views)
+        front.press("next-token", view=1)
+        here = front.printed("dbg.n")
+        assert front.printed("dbg.here.name") == "token"
+        front.wait_shown([here] * n_views)
+        front.press("into", view=2)
+        front.wait_shown([here + 1] * n_views)
+
+        # A step from a cell shows in all of them as well.
+        front.printed("dbg.step_into().n")
+        front.wait_shown([here + 2] * n_views)
+        text = page.locator(frontends.OUTPUT).all_inner_texts()
+        assert all(t.strip() for t in text) and text[0] == text[1] == text[2]
+
+        # A busy kernel: the click waits, and counts once.
+        page.evaluate(
+            "() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+            ".requestExecute({ code: 'import time; time.sleep(1.5)' }) }"
+        )
+        page.locator(frontends.OUTPUT).first.locator("[data-action='into']").click()
+        front.wait_shown([here + 3] * n_views)
+        assert front.printed("dbg.n") == here + 3
+        assert front.problems == []
+
+        front.restart()
+        page.locator(frontends.OUTPUT).first.locator("[data-action='into']").click()
+        notice = page.locator(f"{frontends.OUTPUT} .lv-notice[data-kind=gone]").first
+        notice.wait_for(state="visible", timeout=15_000)
+        assert "run the cell again" in notice.inner_text().lower()
+        assert front.problems == []
+
+        # As it says: the cells run again, and everything is there.
+        front.run_all()
+        front.wait_shown([-1] * n_views)
+        front.press("into")
+        front.wait_shown([0] * n_views)
+        assert page.locator(".lv-notice:visible").count() == 0
+    figures(f"{app}, ipykernel {release}: {time.perf_counter() - start:.0f} s")
+
+
+def test_a_cell_that_runs_again_replaces_its_panel(browser, tiny_model, tmp_path, figures):
+    kernel = frontends.write_kernel(tmp_path, "7.4")
+    frontends.write_notebook(
+        tmp_path,
+        kernel,
+        "import gc, llmviz as lv\n"
+        f"dbg = lv.Debugger({tiny_model()!r}, 'The cat sat on', n_ctx=64, n_predict=6)\n"
+        "dbg",
+        "dbg",
+        "attention = lv.show.attention(dbg)\nattention",
+    )
+    with frontends.opened(browser, tmp_path) as front:
+        front.run_all()
+        front.wait_shown([-1] * 3)
+
+        def runs_again(cell: int) -> None:
+            front.run_cell(cell)
+            front.page.wait_for_timeout(300)
+
+        def counts() -> dict[str, float]:
+            return {**front.memory(), "widgets": front.printed(REGISTRY)}
+
+        def text(of: dict[str, float]) -> str:
+            return ", ".join(f"{v:.0f} {k}" for k, v in of.items())
+
+        for _ in range(3):
+            runs_again(1)
+        before = counts()
+        for _ in range(6):
+            runs_again(1)  # the same debugger: the same panel
+        after = counts()
+        figures(f"same debugger shown 6 times again: {text(before)} -> {text(after)}")
+        assert after["widgets"] == before["widgets"]
+        assert after["listeners"] <= before["listeners"] * 1.02 + 20
+        front.press("into", view=1)
+        front.wait_shown([0] * 3)
+
+        for _ in range(2):
+            runs_again(2)
+        before = counts()
+        for _ in range(6):
+            runs_again(2)  # a new view each time: the one before is closed
+        after = counts()
+        figures(f"new view made 6 times: {text(before)} -> {text(after)}")
+        assert after["widgets"] == before["widgets"]
+        assert after["listeners"] <= before["listeners"] * 1.02 + 20
+
+        for _ in range(2):
+            runs_again(0)
+        before = counts()
+        for _ in range(6):
+            runs_again(0)  # a new debugger each time
+        after = counts()
+        figures(f"new debugger made 6 times: {text(before)} -> {text(after)}")
+        assert after["widgets"] == before["widgets"]
+        assert after["listeners"] <= before["listeners"] * 1.02 + 20
+        assert after["nodes"] <= before["nodes"] * 1.02 + 100
+        front.press("into")
+        assert front.printed("dbg.n") == 0, "one click is one step"
+        assert front.problems == []
