@@ -89,7 +89,7 @@ def _one_head(recorder: Any, layer: int, head: int, query: int, style: Style) ->
     pieces = [piece(k.text, _PIECE) for k in tokens]
     about = [
         f"kq_soft_max-{layer} · head {head} of {recorder.n_head(layer)} · float32 [{n}, {n}] · "
-        f"rows sum to 1 · {_count_text(shown)}"
+        f"{_sum_text(shown)} · {_count_text(shown)}"
     ]
     side = max(1.6, min(room, n * max(cell, 0.26)))
     notes = ["blank: later tokens, never looked at · colour by the square root of the weight"]
@@ -219,7 +219,7 @@ def _all_heads(recorder: Any, layer: int, n_head: int, style: Style) -> Figure:
     n = len(first.tokens)
     about = [
         f"kq_soft_max-{layer} · {n_head} heads · float32 [{n_head}, {n}, {n}] · row: query, "
-        f"column: key · rows sum to 1 · {_count_text(first)}"
+        f"column: key · {_sum_text(first)} · {_count_text(first)}"
     ]
     side = (style.width - 1.0) / columns
     canvas = Canvas(
@@ -254,6 +254,11 @@ def _columns(n_head: int, style: Style) -> int:
         return min(style.width / columns, room / -(-n_head // columns) - line)
 
     return max(range(1, n_head + 1), key=side)
+
+
+def _sum_text(shown: ShownAttention) -> str:
+    part = len(shown.tokens) < shown.total
+    return f"rows sum to 1 over all {shown.total:,} tokens" if part else "rows sum to 1"
 
 
 def _count_text(shown: ShownAttention) -> str:

@@ -81,7 +81,7 @@ class Style:
     nan, plus_inf, minus_inf : str
         Of what is no finite number.
     for_print : bool
-        White paper: maps that survive a grey copy, hatching beside colour.
+        White paper: hatching beside colour.
     """
 
     width: float
@@ -153,7 +153,7 @@ def make_style(theme: Theme = "light", size: Size = "page", for_print: bool = Fa
     size : {"slide", "page", "column"}, or (width, height) in inches
         A 16:9 slide, the width of a paper's page, or of one of its columns.
     for_print : bool
-        Always light; colour maps that survive a grey copy; hatching beside colour.
+        Always light; magnitudes in a map that survives a grey copy; hatching beside colour.
 
     Raises
     ------
