@@ -34,7 +34,7 @@ from llmviz.sampling import Chain
 if TYPE_CHECKING:
     import os
 
-    from llmviz import sampling, show
+    from llmviz import plots, sampling, show
     from llmviz.trace import Debugger
 
 __version__ = "0.1.0"
@@ -62,6 +62,7 @@ __all__ = [
     "generate_steps",
     "load",
     "open_gguf",
+    "plots",
     "sampling",
     "show",
 ]
@@ -85,7 +86,7 @@ def __getattr__(name: str) -> Any:
         from llmviz.trace import Debugger
 
         return Debugger
-    if name in ("show", "sampling"):
+    if name in ("plots", "sampling", "show"):
         import importlib
 
         return importlib.import_module(f"llmviz.{name}")

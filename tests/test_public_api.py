@@ -32,6 +32,7 @@ NAMES = [
     "generate_steps",
     "load",
     "open_gguf",
+    "plots",
     "sampling",
     "show",
 ]
