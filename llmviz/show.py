@@ -14,7 +14,7 @@ from llmviz.trace import Debugger
 if TYPE_CHECKING:
     from llmviz import widgets
 
-__all__ = ["attention", "flow", "kv_cache", "logits", "map", "panel", "tensor", "tokens"]
+__all__ = ["attention", "flow", "heads", "kv_cache", "logits", "map", "panel", "tensor", "tokens"]
 
 
 def _widgets() -> Any:
@@ -48,6 +48,11 @@ def attention(dbg: Debugger, **traits: Any) -> widgets.AttentionView:
 def flow(dbg: Debugger, **traits: Any) -> widgets.FlowView:
     """The whole pass on one page: tokens as rows, one layer open, to the next token."""
     return _widgets().FlowView(dbg, **traits)
+
+
+def heads(dbg: Debugger, attention: Any = None, **traits: Any) -> widgets.HeadsView:
+    """Which heads pushed the newest token: its logit split over layers and heads."""
+    return _widgets().HeadsView(dbg, attention, **traits)
 
 
 def kv_cache(dbg: Debugger, **traits: Any) -> widgets.KVCacheView:

@@ -21,6 +21,7 @@ except ImportError as error:
 from llmviz.plots._view import NothingToDraw
 from llmviz.plots.attention import attention
 from llmviz.plots.flow import flow
+from llmviz.plots.heads import heads
 from llmviz.plots.kv_cache import kv_cache
 from llmviz.plots.logits import logits
 from llmviz.plots.map import map
@@ -32,6 +33,7 @@ __all__ = [
     "NothingToDraw",
     "attention",
     "flow",
+    "heads",
     "kv_cache",
     "logits",
     "map",

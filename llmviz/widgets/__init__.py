@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from llmviz.widgets.attention import AttentionView
 from llmviz.widgets.flow import FlowView
+from llmviz.widgets.heads import HeadsView
 from llmviz.widgets.kv_cache import KVCacheView
 from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
@@ -19,6 +20,7 @@ __all__ = [
     "AttentionView",
     "DebuggerPanel",
     "FlowView",
+    "HeadsView",
     "KVCacheView",
     "LogitsView",
     "MapView",
