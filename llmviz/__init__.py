@@ -62,7 +62,6 @@ __all__ = [
     "generate_steps",
     "load",
     "open_gguf",
-    "plots",
     "sampling",
     "show",
 ]
@@ -86,7 +85,7 @@ def __getattr__(name: str) -> Any:
         from llmviz.trace import Debugger
 
         return Debugger
-    if name in ("plots", "sampling", "show"):
+    if name in ("plots", "sampling", "show"):  # plots is not in __all__: it needs matplotlib
         import importlib
 
         return importlib.import_module(f"llmviz.{name}")

@@ -32,7 +32,6 @@ NAMES = [
     "generate_steps",
     "load",
     "open_gguf",
-    "plots",
     "sampling",
     "show",
 ]
@@ -53,6 +52,11 @@ def test_star_import() -> None:
     names: dict[str, object] = {}
     exec("from llmviz import *", names)
     assert set(llmviz.__all__) <= set(names)
+
+
+def test_plots_is_there_where_matplotlib_is() -> None:
+    pytest.importorskip("matplotlib")
+    assert callable(llmviz.plots.attention)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
