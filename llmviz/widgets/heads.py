@@ -80,7 +80,7 @@ class HeadsView(DebuggerView):
     _heads_split: Split | None = None
     _heads_asked = False
     _heads_quiet = False
-    _heads_picked = False
+    _heads_picked = _heads_own = False
     _token_for = -1  # the pass that a token was chosen for on the page
     _heads_undone = False
     # Of the pass with every head on: where it began, its logits, its largest share.
@@ -124,10 +124,8 @@ class HeadsView(DebuggerView):
         self._heads_of = (*state[:-1], self._heads_split is not None)
 
     def _heads_ask(self) -> None:
-        model = self.dbg.model
-        if not self._heads_asked and getattr(model, "weights", None) is not None:
-            names = attribution_names(model)
-            self.dbg.recorder.ask(self._heads_owner, names.__contains__)
+        if not self._heads_asked:
+            self.dbg.recorder.ask(self._heads_owner, _Names(self.dbg))
             self._heads_asked = True
 
     def _heads_release(self) -> None:
@@ -167,7 +165,9 @@ class HeadsView(DebuggerView):
         least = int(a.heads.argmin())
         low = float(a.heads.reshape(-1)[least])
         if not self._heads_picked and not hasattr(self, "follow"):
+            self._heads_own = True  # the largest one, until a person chooses
             self.layer, self.head = top[0][:2]
+            self._heads_own = False
         scale = float(np.nanmax(np.abs(a.heads)))
         if self.heads_off and self._before is not None and self._before[0] == found.start:
             scale = max(scale, self._before[2])  # the same colours before and after
@@ -231,7 +231,7 @@ class HeadsView(DebuggerView):
     @t.observe("token", "layer", "head")
     def _heads_chosen(self, change: Any) -> None:
         if change.name != "token":
-            self._heads_picked = True
+            self._heads_picked = self._heads_picked or not self._heads_own
         elif not self._heads_quiet and hasattr(self, "_answers"):
             self.refresh()
 
@@ -388,6 +388,19 @@ class HeadsView(DebuggerView):
         return (
             f"<table><caption>{escape(self._heads_title())}</caption><tbody>{rows}</tbody></table>"
         )
+
+
+class _Names:
+    """Says yes to what the shares need; the model is known when its nodes are computed."""
+
+    def __init__(self, dbg: Any) -> None:
+        self.dbg = dbg
+        self.names: frozenset[str] = frozenset()
+
+    def __call__(self, name: str) -> bool:
+        if not self.names and getattr(self.dbg.model, "weights", None) is not None:
+            self.names = attribution_names(self.dbg.model)
+        return name in self.names
 
 
 class _Quietly:
