@@ -14,7 +14,19 @@ from llmviz.trace import Debugger
 if TYPE_CHECKING:
     from llmviz import widgets
 
-__all__ = ["attention", "flow", "heads", "kv_cache", "logits", "map", "panel", "tensor", "tokens"]
+__all__ = [
+    "attention",
+    "flow",
+    "heads",
+    "kv_cache",
+    "logits",
+    "map",
+    "output",
+    "panel",
+    "tensor",
+    "timeline",
+    "tokens",
+]
 
 
 def _widgets() -> Any:
@@ -70,9 +82,19 @@ def map(dbg: Debugger, **traits: Any) -> widgets.MapView:
     return _widgets().MapView(dbg, **traits)
 
 
+def output(dbg: Debugger, **traits: Any) -> widgets.OutputView:
+    """What came out, token by token, with its probability and what else was likely."""
+    return _widgets().OutputView(dbg, **traits)
+
+
 def tensor(dbg: Debugger, **traits: Any) -> widgets.TensorView:
     """The current event's value."""
     return _widgets().TensorView(dbg, **traits)
+
+
+def timeline(dbg: Debugger, **traits: Any) -> widgets.TimelineView:
+    """The run as a line of events; click or drag to travel."""
+    return _widgets().TimelineView(dbg, **traits)
 
 
 def tokens(dbg: Debugger, **traits: Any) -> widgets.TokensView:

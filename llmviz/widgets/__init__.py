@@ -12,8 +12,10 @@ from llmviz.widgets.heads import HeadsView
 from llmviz.widgets.kv_cache import KVCacheView
 from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
+from llmviz.widgets.output import OutputView
 from llmviz.widgets.panel import DebuggerPanel
 from llmviz.widgets.tensor import TensorView
+from llmviz.widgets.timeline import TimelineView
 from llmviz.widgets.tokens import TokensView
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "KVCacheView",
     "LogitsView",
     "MapView",
+    "OutputView",
     "TensorView",
+    "TimelineView",
     "TokensView",
 ]

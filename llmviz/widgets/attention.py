@@ -8,7 +8,8 @@ import numpy as np
 import traitlets as t
 
 from llmviz.trace.shown import attention as shown_attention
-from llmviz.widgets.follow import DebuggerView, answers
+from llmviz.widgets.edits import EditsView
+from llmviz.widgets.follow import answers
 from llmviz.widgets.picture import picture
 
 __all__ = ["AttentionView"]
@@ -16,7 +17,7 @@ __all__ = ["AttentionView"]
 SHOWN = 24  # tokens on each axis that are still legible
 
 
-class AttentionView(DebuggerView):
+class AttentionView(EditsView):
     """Who looks at whom?
 
     Traits
@@ -27,6 +28,13 @@ class AttentionView(DebuggerView):
         Whether the layer follows the run; settable.
     query : int
         Position whose row is drawn as links, -1 for the newest; settable.
+    key : int
+        Position that the overview asks for, -1 for the strongest one but the first; settable.
+    overview : bytes
+        float32[n_layer, n_head]: how much each head's `query` looks at `key`; NaN where that is not
+        held.
+    overview_about : dict
+        query, key (positions; key -1: none chosen), best ([layer, head, weight] of the largest).
     layers : list of int
         Layers whose attention is held.
     n_layer, n_head : int
@@ -48,6 +56,9 @@ class AttentionView(DebuggerView):
     head = t.Int(0).tag(sync=True)
     follow = t.Bool(True, help="Show the layer that is being computed.").tag(sync=True)
     query = t.Int(-1).tag(sync=True)
+    key = t.Int(-1).tag(sync=True)
+    overview = t.Bytes(b"").tag(sync=True)
+    overview_about = t.Dict().tag(sync=True)
     layers = t.List(t.Int()).tag(sync=True)
     n_layer = t.Int(0).tag(sync=True)
     n_head = t.Int(0).tag(sync=True)
@@ -57,6 +68,7 @@ class AttentionView(DebuggerView):
     attention_about = t.Dict().tag(sync=True)
 
     _following = False
+    _flow_setting = False
     _matrix: np.ndarray | None = None
     _attention_of: Any = None
     _total = 0
@@ -64,13 +76,15 @@ class AttentionView(DebuggerView):
     def draw(self) -> None:
         """Show the chosen head, where the recorder holds it."""
         super().draw()
+        if not self.shows("attention"):
+            return
         recorder = self.dbg.recorder
         self.layers = recorder.layers()
         now = _layer_of(self.dbg)
         if self.follow and now >= 0 and not self.dbg.running and now != self.layer:
-            self._following = True
+            self._following = self._flow_setting = True  # the flow view shares the layer
             self.layer = now
-            self._following = False
+            self._following = self._flow_setting = False
         hparams = getattr(self.dbg.model, "hparams", None)
         self.n_layer = int(getattr(hparams, "n_layer", 0) or (max(self.layers, default=-1) + 1))
         held = recorder.attention.get(self.layer)
@@ -79,6 +93,7 @@ class AttentionView(DebuggerView):
             self._attention_of = state
             self._draw_matrix()
         self._draw_row()
+        self._draw_overview()
 
     def _draw_matrix(self) -> None:
         recorder = self.dbg.recorder
@@ -107,19 +122,49 @@ class AttentionView(DebuggerView):
         about.update(first=positions[0], query=query, index=i, node=f"kq_soft_max-{self.layer}")
         self.attention_about = about
 
+    def _draw_overview(self) -> None:
+        """How much each head of each layer looks at the chosen key, from the chosen query."""
+        query = self.attention_about.get("query")
+        if query is None:
+            self.overview, self.overview_about = b"", {}
+            return
+        blocks = self.dbg.recorder.attention
+        n_head = max((self.dbg.recorder.n_head(il) for il in blocks), default=0)
+        out = np.full((self.n_layer, n_head), np.nan, np.float32)
+        for il, held in blocks.items():
+            block = next((b for b in reversed(held) if query in b.q_pos), None)
+            if block is None or il >= self.n_layer:
+                continue
+            row = block.p[:, int(np.flatnonzero(block.q_pos == query)[0])]  # [n_head, n_k]
+            if self.key >= 0:
+                seen = block.k_pos == self.key if self.key <= query else block.k_pos < -1
+            else:  # the first token is where heads look that have nothing to say
+                seen = (block.k_pos > 0) & (block.k_pos <= query)
+            if seen.any():
+                out[il, : len(row)] = row[:, seen].max(axis=1)
+        self.overview = out.tobytes()
+        best: list[Any] = []
+        if np.isfinite(out).any():
+            most = np.unravel_index(int(np.nanargmax(out)), out.shape)
+            best = [int(most[0]), int(most[1]), float(out[most])]
+        self.overview_about = {"query": query, "key": self.key, "best": best, "n_head": n_head}
+
     @t.observe("layer", "head", "follow")
     def _choose(self, change: Any) -> None:
         self.dbg.recorder.keep_layer(self.layer)
-        if self._following:
+        if self._following or self._flow_setting:
             return
         if change.name == "layer":
             self.follow = False
         self.refresh()
 
-    @t.observe("query")
+    @t.observe("query", "key")
     def _ask_row(self, change: Any) -> None:
+        if not self.shows("attention"):
+            return
         with self.hold_sync():
             self._draw_row()
+            self._draw_overview()
             self.rev += 1
 
     @answers("weight")

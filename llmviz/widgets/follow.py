@@ -20,6 +20,10 @@ from llmviz.widgets.base import View
 __all__ = ["DebuggerView", "answers"]
 
 
+# What a page asks by itself: it takes no message away that a person may still be reading.
+_SILENT = ("tick", "complete", "alternatives", "values", "weight", "flow_value")
+
+
 def answers(question: str) -> Callable[[Callable], Callable]:
     """Mark a method as what answers one kind of message from the page."""
 
@@ -79,6 +83,10 @@ class DebuggerView(View):
     def draw(self) -> None:
         """Set the view's traits from the debugger. Subclasses call ``super().draw()`` first."""
 
+    def shows(self, view: str) -> bool:
+        """Whether a view that is part of this one can be seen, so that it is worth drawing."""
+        return True
+
     def _draw_error(self) -> None:
         error = self.dbg.error
         if error is not None:
@@ -98,7 +106,7 @@ class DebuggerView(View):
             return
         reply: dict[str, Any] = {"reply": message.get("id")}
         try:
-            if self.error.get("source") == "view":
+            if self.error.get("source") == "view" and ask not in _SILENT:
                 self.error = {}
             reply["value"] = getattr(self, name)(message)
         except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traitlets as t
 
 from llmviz.trace.shown import cells_window
-from llmviz.widgets.follow import DebuggerView
+from llmviz.widgets.edits import EditsView
 
 __all__ = ["KVCacheView"]
 
@@ -13,7 +13,7 @@ SHOWN = 256
 _STEP = 64  # the window grows in whole rows
 
 
-class KVCacheView(DebuggerView):
+class KVCacheView(EditsView):
     """What does the model remember?
 
     Traits
@@ -38,6 +38,8 @@ class KVCacheView(DebuggerView):
     def draw(self) -> None:
         """Show the part of the cache that is in use."""
         super().draw()
+        if not self.shows("kv_cache"):
+            return
         record = self.dbg.recorder.cells
         if record is None:
             self.cell_pos, self.cell_seq, self.cell_text, self.cells = b"", b"", [], {}

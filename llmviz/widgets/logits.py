@@ -7,12 +7,13 @@ from typing import Any
 import traitlets as t
 
 from llmviz.trace.shown import candidates
+from llmviz.widgets.edits import EditsView
 from llmviz.widgets.tokens import TokensView
 
 __all__ = ["LogitsView"]
 
 
-class LogitsView(TokensView):
+class LogitsView(TokensView, EditsView):
     """What does it want to say?
 
     Traits
@@ -34,6 +35,8 @@ class LogitsView(TokensView):
     def draw(self) -> None:
         """Show the newest logits, or those that a selected token was chosen from."""
         super().draw()
+        if not self.shows("logits"):
+            return
         recorder = self.dbg.recorder
         # Entropy reads the whole vocabulary: only when there is something new.
         state = (recorder.logits_n, recorder.top, len(recorder.tokens), self.selected)

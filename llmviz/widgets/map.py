@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import traitlets as t
 
 from llmviz.steps import STEPS
-from llmviz.widgets.follow import DebuggerView
+from llmviz.trace import DebuggerError
+from llmviz.widgets.drive import SLICE, DrivingView
+from llmviz.widgets.follow import answers
+from llmviz.widgets.journey import Journey
 
 __all__ = ["MapView"]
 
 
-class MapView(DebuggerView):
+class MapView(DrivingView):
     """Where am I?
 
     Traits
@@ -23,19 +28,28 @@ class MapView(DebuggerView):
     seconds : dict of str to float
         Measured time spent in each step so far.
     scopes : list of {name, depth, step, n}
+    step_starts : dict of str to int
+        First event of each step that is known, of this pass where it comes with every pass.
     """
 
     view_name = "map"
+
+    _tidy: Any = None  # a breakpoint of ours, to be taken away once it has stopped the run
 
     steps: t.List = t.List().tag(sync=True)
     step = t.Int(0).tag(sync=True)
     shown_step = t.Int(0).tag(sync=True)
     seconds = t.Dict().tag(sync=True)
     scopes: t.List = t.List().tag(sync=True)
+    step_starts = t.Dict().tag(sync=True)
 
     def draw(self) -> None:
         """Bring the map in line with the run."""
         super().draw()
+        if self._tidy is not None and not self.dbg.running:
+            mine, self._tidy = self._tidy, None
+            if mine in self.dbg.breakpoints:
+                self.dbg.clear_break(mine)
         if not self.steps:
             self.steps = [
                 {
@@ -52,3 +66,48 @@ class MapView(DebuggerView):
         self.scopes = [
             {"name": s.name, "depth": s.depth, "step": s.step, "n": s.n} for s in dbg.scope_stack
         ]
+        track = Journey.of(dbg).track
+        now = track.pass_at(dbg.n)
+        starts = {**track.steps, **(now.steps if now else {})}
+        self.step_starts = {str(step): n for step, n in sorted(starts.items())}
+
+    def goto_step(self, step: int) -> None:
+        """Go to where a step begins: in this pass where it has been there, else forward to it.
+
+        Raises
+        ------
+        DebuggerError
+            It is over, and did not run in this debugger.
+        """
+        if self._start_step(step):
+            self.dbg.advance()
+
+    def _start_step(self, step: int) -> bool:
+        """Begin to go there; a bounded piece of work."""
+        dbg = self.dbg
+        n = self.step_starts.get(str(step))
+        if n is not None:
+            dbg.start("goto", n)
+            return True
+        if not 1 <= step <= 16:
+            raise DebuggerError(f"there is no step {step}: steps are 1..16")
+        first = min((int(s) for s in self.step_starts), default=0)
+        if step <= 9 and (step < first or (dbg.here is not None and dbg.here.step > step)):
+            raise DebuggerError(
+                f"step {step} did not run in this debugger: it was given what that step makes"
+            )
+        point = dbg.break_on(step, once=True)
+        try:
+            dbg.start("run")
+        except DebuggerError:
+            dbg.clear_break(point)
+            raise
+        self._tidy = point
+        return True
+
+    @answers("goto-step")
+    def _goto_step(self, message: dict[str, Any]) -> None:
+        self.refuse_busy()
+        self._goal = ""
+        if self._start_step(int(message["step"])):
+            self.dbg.advance(SLICE)

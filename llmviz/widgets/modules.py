@@ -55,5 +55,5 @@ def _alias(name: str) -> str:
 
 @cache
 def style() -> str:
-    """The style sheet that all views share."""
-    return _read("base.css")
+    """The style sheets that all views share."""
+    return _read("base.css") + _read("panel.css")

@@ -1,35 +1,142 @@
-"""The debugger's panel: transport, map, the current value, tokens, logits, cache and attention."""
+"""The debugger's panel: transport, timeline, map, the view that fits the event, the source."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import traitlets as t
 
+from llmviz.errors import LlmvizError
 from llmviz.widgets.attention import AttentionView
+from llmviz.widgets.flow import FlowView
 from llmviz.widgets.kv_cache import KVCacheView
 from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
+from llmviz.widgets.output import OutputView
+from llmviz.widgets.source import SourceView
 from llmviz.widgets.tensor import TensorView
+from llmviz.widgets.timeline import TimelineView
 from llmviz.widgets.transport import TransportView, heading
+from llmviz.widgets.watches import WatchesView
 
-__all__ = ["DebuggerPanel"]
+__all__ = ["VIEWS", "DebuggerPanel"]
+
+VIEWS = ("flow", "tensor", "attention", "kv_cache", "logits", "output")
+"""The views in the middle, as their tabs stand."""
 
 
-class DebuggerPanel(TransportView, MapView, TensorView, LogitsView, KVCacheView, AttentionView):
+class _Flow(FlowView):
+    """The flow view, drawn only where it can be seen: it looks at every layer."""
+
+    def draw(self) -> None:
+        if self.shows("flow"):
+            super().draw()
+        else:
+            super(FlowView, self).draw()
+
+
+class DebuggerPanel(
+    TransportView,
+    TimelineView,
+    MapView,
+    WatchesView,
+    SourceView,
+    TensorView,
+    LogitsView,
+    OutputView,
+    KVCacheView,
+    AttentionView,
+    _Flow,
+):
     """All views of one debugger in one place; see each of them for its traits.
+
+    Traits
+    ------
+    view : str
+        The view in the middle, one of `VIEWS`; it follows the event until `pinned`.
+    pinned : bool
+        Whether the view in the middle stays; choosing one pins it.
+    wide : bool
+        Only the middle, for a view that wants the room.
 
     Examples
     --------
     >>> dbg = llmviz.Debugger("smollm2-135m", "The capital of France is")   # doctest: +SKIP
     >>> panel = DebuggerPanel(dbg)                                          # doctest: +SKIP
-    >>> panel.layer = 12                                                    # doctest: +SKIP
+    >>> panel.view, panel.layer = "attention", 12                           # doctest: +SKIP
     """
 
     view_name = "panel"
 
+    view = t.Enum(VIEWS, default_value="flow").tag(sync=True)
+    pinned = t.Bool(False).tag(sync=True)
+    wide = t.Bool(False).tag(sync=True)
     spoken = t.Unicode("", help="The current event in one line, for screen readers.").tag(sync=True)
+
+    _choosing = False
+
+    def __init__(self, dbg: Any, **kwargs: Any) -> None:
+        if "view" in kwargs:
+            kwargs = {"pinned": True, **kwargs}
+        super().__init__(dbg, **kwargs)
 
     def draw(self) -> None:
         """Draw every zone."""
+        if not self.pinned and not self.dbg.running:
+            self._choosing = True
+            try:
+                self.view = view_for(self.dbg)
+            finally:
+                self._choosing = False
         super().draw()
         if not self.dbg.running:
             self.spoken = heading(self.dbg)
+
+    def shows(self, view: str) -> bool:
+        """Only one view stands in the middle."""
+        return view not in VIEWS or view == self.view
+
+    @t.observe("view", "pinned")
+    def _turn(self, change: Any) -> None:
+        if self._choosing or not hasattr(self, "_answers"):
+            return
+        if change.name == "view":
+            self.pinned = True
+        # Everything that was left out while it could not be seen.
+        self._drawn = -1
+        self._cells_of = -1
+        self._top_of = self._attention_of = None
+        self.refresh()
+
+    @t.observe("opened_node")
+    def _open_node(self, change: Any) -> None:
+        """The flow view asked for a node's tensor: go back to where it was computed."""
+        if not change.new or self.dbg.running:
+            return
+        try:
+            if self.dbg.here is None or self.dbg.here.name != change.new:
+                self.dbg.reverse_to(change.new)
+        except LlmvizError as error:
+            self.show_error(error)
+            return
+        self.view = "tensor"
+
+
+def view_for(dbg: Any) -> str:
+    """The view that shows an event best."""
+    here = dbg.here
+    if here is None:
+        return "flow"
+    if here.kind == "node" and here.name.startswith(("kq_soft_max-", "kq-")):
+        return "attention" if here.name.startswith("kq_soft_max-") else "tensor"
+    if here.kind == "node":
+        return "tensor"
+    if here.name in ("kv_cells", "slots"):
+        return "kv_cache"
+    if here.step in (14, 15):
+        return "logits"
+    if here.step == 16:
+        return "output"
+    if here.kind in ("enter", "exit") and here.step in (11, 13):
+        return "flow"
+    return "tensor"

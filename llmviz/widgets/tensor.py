@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import traitlets as t
 
-from llmviz.trace import statistics
+from llmviz.trace import Intervention, statistics
 from llmviz.trace.details import details
 from llmviz.trace.glossary import gloss
 from llmviz.trace.shown import window
 from llmviz.trace.summary import as_matrix
-from llmviz.widgets.follow import DebuggerView, answers
+from llmviz.widgets.edits import EditsView
+from llmviz.widgets.follow import answers
 from llmviz.widgets.picture import picture
 
 __all__ = ["TensorView"]
@@ -21,7 +22,7 @@ ROWS, COLUMNS = 48, 160  # the window: what fits on a screen and can still be po
 _BLOCK = 12  # rows and columns of numbers that one question may ask for
 
 
-class TensorView(DebuggerView):
+class TensorView(EditsView):
     """What is in this tensor?
 
     Traits
@@ -70,20 +71,20 @@ class TensorView(DebuggerView):
             "step": here.step,
             "op": getattr(here.about, "op", None) if here.kind == "node" else None,
             "sources": _sources(here.about) if here.kind == "node" else [],
-            "edited": any(e.n == here.n for e in self.dbg.edits),
+            "edited": any(here.n in (e.n, e.applied_at) or _acts(e, here) for e in self.dbg.edits),
         }
         array = self._array()
         if array is None:
             event["details"] = details(here, self.dbg)
             self.event, self.picture, self.window = event, b"", {}
             return
-        s = statistics(array)
         text, axes = gloss(here.name, event["op"] or "", array.shape)
+        event.update(shape=list(array.shape), dtype=str(array.dtype), gloss=text, axes=list(axes))
+        if not self.shows("tensor"):
+            self.event, self.picture, self.window = event, b"", {}
+            return
+        s = statistics(array)
         event.update(
-            shape=list(array.shape),
-            dtype=str(array.dtype),
-            gloss=text,
-            axes=list(axes),
             statistics={
                 "min": _finite(s.min),
                 "max": _finite(s.max),
@@ -128,6 +129,8 @@ class TensorView(DebuggerView):
     def _moved(self, change: Any) -> None:
         if self.dbg.here is None or self.dbg.here.n != self._drawn or self.dbg.running:
             return
+        if not self.shows("tensor"):
+            return
         array = self._array()
         if array is not None:
             with self.hold_sync():
@@ -158,6 +161,10 @@ class TensorView(DebuggerView):
                 for r in range(part.shape[0])
             ],
         }
+
+
+def _acts(edit: Any, here: Any) -> bool:
+    return isinstance(edit, Intervention) and edit.due(here.event, here.n)
 
 
 def number(x: Any) -> str:

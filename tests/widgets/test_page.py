@@ -12,7 +12,15 @@ import pytest
 pytest.importorskip("anywidget")
 
 from llmviz.trace import Debugger
-from llmviz.widgets import AttentionView, DebuggerPanel, KVCacheView, LogitsView, TensorView
+from llmviz.widgets import (
+    AttentionView,
+    DebuggerPanel,
+    KVCacheView,
+    LogitsView,
+    OutputView,
+    TensorView,
+    TimelineView,
+)
 
 from ..trace import toy
 from . import host
@@ -73,6 +81,14 @@ def check_numbers(page, witness: Witness, here) -> int:
     return checked
 
 
+def show(page, tab: str) -> None:
+    """Open a tab of the panel and wait until it is drawn."""
+    page.click(f"[data-tab='{tab}']")
+    page.wait_for_selector(f"[data-panel='{tab}']:visible")
+    page.wait_for_function("v => window.model.get('view') === v", arg=tab)
+    page.wait_for_timeout(60)
+
+
 def test_stepping_by_buttons_and_keys_shows_the_engines_numbers(opened):
     view, witness = panel()
     h = opened(view)
@@ -99,11 +115,13 @@ def test_stepping_by_buttons_and_keys_shows_the_engines_numbers(opened):
     assert page.get_attribute("[data-step][aria-current=step]", "data-step") == "13"
     scopes = page.eval_on_selector_all("[data-scope]", "l => l.map(e => e.dataset.scope)")
     assert scopes == [s.name for s in dbg.scope_stack]
+    show(page, "tensor")
     page.focus(".lv-now .lv-heat")
     page.wait_for_selector(".lv-numbers [data-value]", state="attached")
     assert check_numbers(page, witness, dbg.here) >= 50
     h.click("next-token")
     assert dbg.here.name == "token"
+    show(page, "logits")
     assert check_numbers(page, witness, dbg.here) >= 25
     chips = page.eval_on_selector_all("button[data-token-id]", "l => l.map(e => e.dataset.tokenId)")
     assert chips[: len(dbg.tokens)] == [str(t.id) for t in dbg.tokens]
@@ -139,6 +157,7 @@ def test_the_slice_of_a_3d_tensor_is_chosen(opened):
     view, _ = panel()
     view.dbg.break_on("kq_soft_max-0")
     view.dbg.run()
+    view.view = "tensor"
     h = opened(view)
     h.page.fill(".lv-lead input", "1")
     h.page.keyboard.press("Tab")
@@ -187,6 +206,7 @@ def test_run_pauses_and_runs_to_a_breakpoint(opened):
 def test_attention_links_cells_and_chips(opened):
     view, witness = panel(n_predict=3)
     view.dbg.run()
+    view.view = "attention"
     h = opened(view)
     page = h.page
     page.hover(".lv-att-query[data-pos='3']")
@@ -202,15 +222,16 @@ def test_attention_links_cells_and_chips(opened):
     page.focus(".lv-attention .lv-heat")
     page.keyboard.press("ArrowDown")
     page.wait_for_selector(".lv-attention .lv-readout [data-value]")
-    assert check_numbers(page, witness, view.dbg.here) >= 10
+    assert check_numbers(page, witness, view.dbg.here) >= 5
+    show(page, "kv_cache")
     cells = page.eval_on_selector_all(
         "[data-cell]", "l => l.map(e => [e.dataset.cell, e.dataset.pos, e.dataset.seq].map(Number))"
     )
     assert cells[:7] == [[i, i, 0] for i in range(7)] and all(c[1] == -1 for c in cells[7:])
     assert page.get_attribute(".lv-fresh", "data-cell") == "6"
-    page.click(".lv-token[data-pos='5']")
-    page.wait_for_function("window.model.get('selected') === 5")
-    assert page.inner_text(".lv-logits h3") == "Token 5"
+    page.click(".lv-tokens [data-pos='5']")
+    page.wait_for_selector(".lv-notice:visible")
+    assert "runs once and only forward" in page.inner_text(".lv-notice")
 
 
 def test_text_from_models_never_becomes_markup(opened):
@@ -263,7 +284,15 @@ def test_contrast_and_sizes(opened, scheme):
     view.dbg.break_on("kq_soft_max-1")
     view.dbg.run()
     view.dbg.run()
+    view.watch("entropy")
+    view.watch("norm(nothing-1)")
+    view.dbg.break_on("no_such_node-7")
     h = opened(view, scheme)
+    for tab in ("flow", "tensor", "kv_cache", "logits", "output"):
+        show(h.page, tab)
+        other = h.page.evaluate(CONTRAST)
+        assert other["bad"] == [] and other["small"] == [], tab
+    show(h.page, "attention")
     found = h.page.evaluate(CONTRAST)
     assert found["n"] > 100 and found["bad"] == [] and found["small"] == []
     background = h.page.evaluate(
@@ -318,25 +347,29 @@ def test_an_error_is_shown_in_the_panel(opened):
 def test_one_tab_stop_for_each_group(opened):
     view, _ = panel(n_predict=3)
     view.dbg.run()
+    view.view = "attention"
     h = opened(view)
     page = h.page
     stops = page.evaluate(
-        "['.lv-bar', '.lv-steps', '.lv-tokens', '.lv-heads', '.lv-att-queries']"
+        "['.lv-bar', '.lv-steps', '.lv-tokens', '.lv-heads', '.lv-att-queries', '.lv-tabs',"
+        " '.lv-att-keys']"
         ".map(s => document.querySelector(s))"
         ".map(g => g.querySelectorAll('button[tabindex=\"0\"]').length)"
     )
-    assert stops == [1] * 5
-    page.focus(".lv-token[tabindex='0']")
+    assert stops == [1] * 7
+    page.focus(".lv-tokens .lv-token[tabindex='0']")
+    newest = page.evaluate("document.activeElement.dataset.pos")
+    page.keyboard.press("Home")
     first = page.evaluate("document.activeElement.dataset.pos")
-    page.keyboard.press("End")
-    last = page.evaluate("document.activeElement.dataset.pos")
-    assert (first, last) == ("0", "7")
+    assert (newest, first) == ("7", "0")
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid", "the focus can be seen"
     assert page.get_attribute(".llmviz", "data-lm-suppress-shortcuts") == "true"
 
 
-@pytest.mark.parametrize("view", [AttentionView, KVCacheView, LogitsView, TensorView])
+@pytest.mark.parametrize(
+    "view", [AttentionView, KVCacheView, LogitsView, OutputView, TensorView, TimelineView]
+)
 def test_a_view_stands_alone(opened, view):
     dbg = Debugger(toy.run(n_predict=2))
     dbg.run()

@@ -28,7 +28,9 @@ from llmviz.widgets import (
     KVCacheView,
     LogitsView,
     MapView,
+    OutputView,
     TensorView,
+    TimelineView,
     TokensView,
 )
 from llmviz.widgets.modules import esm, style
@@ -43,7 +45,9 @@ VIEWS = [
     KVCacheView,
     LogitsView,
     MapView,
+    OutputView,
     TensorView,
+    TimelineView,
     TokensView,
 ]
 
@@ -87,7 +91,7 @@ def test_modules_are_whole_and_stay_home(view):
 
 def test_everything_is_drawn_from_the_event_at_which_the_run_stands():
     dbg, _ = at("kq_soft_max-1")
-    panel = DebuggerPanel(dbg)
+    panel = DebuggerPanel(dbg, view="tensor")
     event = panel.event
     assert panel.here == dbg.n and event["name"] == "kq_soft_max-1" and event["op"] == "SOFT_MAX"
     assert event["shape"] == [2, 5, 16] and event["sources"] == ["inp-1", "blk.1.weight"]
@@ -213,7 +217,7 @@ def test_logits_show_raw_and_final_probability():
 
 def test_cells_and_tokens():
     dbg, _ = at("stop", n_predict=3)
-    panel = DebuggerPanel(dbg)
+    panel = DebuggerPanel(dbg, view="kv_cache")
     pos = np.frombuffer(panel.cell_pos, "<i4")
     assert pos[:7].tolist() == list(range(7)) and (pos[7:] == -1).all()
     assert np.frombuffer(panel.cell_seq, "<i4")[:7].tolist() == [0] * 7

@@ -1,5 +1,6 @@
 // Attention of one layer and head: links from the chosen query to its keys, and the whole matrix.
-import { h, fill, svg, alone, card, piece, value, colours, paint, bytes, numbers, moved, roving } from "./kit.js";
+import { h, fill, svg, alone, card, piece, value, colours, paint, bytes, numbers, moved, roving, format } from "./kit.js";
+import { driver } from "./driver.js";
 
 export function attentionZone(host) {
   const { model, ask } = host;
@@ -8,7 +9,12 @@ export function attentionZone(host) {
   const layerText = h("output", { class: "lv-pick-value" });
   const follow = h("button", { type: "button", class: "lv-button lv-small", title: "Show the layer that is being computed", onclick: () => host.set("follow", !model.get("follow")) }, "follow");
   const heads = h("span", { class: "lv-heads", role: "group", "aria-label": "Head" });
-  const picks = h("div", { class: "lv-row lv-picks" }, h("label", {}, "layer ", slider, layerText), follow, h("span", { class: "lv-pick-heads" }, "head ", heads));
+  const ablate = h("button", { type: "button", class: "lv-button lv-small", "data-edit": "ablate", onclick: () => driver(host).work({ ask: "ablate", layer: model.get("layer"), heads: [model.get("head")] }) });
+  const over = h("canvas", { "aria-hidden": "true" }), overMark = h("div", { class: "lv-mark" }), overText = h("output", { class: "lv-readout" });
+  const overGrid = h("div", { class: "lv-heat lv-over", tabindex: 0, role: "application", "aria-roledescription": "heatmap", "aria-label": "All heads: row is the layer, column the head. Arrow keys choose one." }, over, overMark);
+  const overTitle = h("p", { class: "lv-remark" });
+  const overBox = h("div", { class: "lv-over-box" }, overTitle, overGrid, overText);
+  const picks = h("div", { class: "lv-row lv-picks" }, h("label", {}, "layer ", slider, layerText), follow, h("span", { class: "lv-pick-heads" }, "head ", heads), ablate);
   const keys = h("div", { class: "lv-att-keys" });
   const links = svg("svg", { class: "lv-att-links", "aria-hidden": "true" });
   const queries = h("div", { class: "lv-att-queries", role: "group", "aria-label": "Query tokens. Choose one to see where it looks." });
@@ -25,8 +31,47 @@ export function attentionZone(host) {
   const empty = h("p", { class: "lv-empty" });
   const legend = h("canvas", { class: "lv-legend", "aria-hidden": "true" });
   const scaleRow = h("div", { class: "lv-row lv-scale" }, "0", legend, "1 ", h("span", {}, "(colour by square root)"), h("span", { class: "lv-grow" }), readout);
-  body.append(picks, stage, scaleRow, note, empty);
-  const settleHeads = roving(heads, "button"), settleQueries = roving(queries, "button");
+  const main = h("div", { class: "lv-att-main" }, stage, scaleRow, note);
+  body.append(picks, h("div", { class: "lv-att-body" }, main, overBox), empty);
+  let overSize = [1, 1];
+  const overAt = (e) => {
+    const box = over.getBoundingClientRect(), about = model.get("overview_about") || {}, rows = model.get("n_layer"), columns = about.n_head || 0;
+    const c = Math.floor(((e.clientX - box.left) / box.width) * columns), r = Math.floor(((e.clientY - box.top) / box.height) * rows);
+    return r < 0 || c < 0 || r >= rows || c >= columns ? null : [r, c];
+  };
+  const overSay = (r, c) => {
+    const about = model.get("overview_about") || {}, w = numbers(model.get("overview"), Float32Array)[r * about.n_head + c];
+    fill(overText, `layer ${r}, head ${c}: `, Number.isNaN(w) || w === undefined ? "not held" : h("strong", {}, format(w)));
+  };
+  const pickHead = (r, c) => { model.set("layer", r); model.set("head", c); model.save_changes(); };
+  overGrid.addEventListener("pointermove", (e) => { const at = overAt(e); if (at) overSay(...at); });
+  overGrid.addEventListener("click", (e) => { const at = overAt(e); if (at) pickHead(...at); });
+  overGrid.addEventListener("keydown", (e) => {
+    if (e.key === "Escape") { overGrid.blur(); return; }
+    const to = moved(e.key, [model.get("layer"), model.get("head")], model.get("n_layer"), (model.get("overview_about") || {}).n_head || 1);
+    if (!to || e.ctrlKey || e.metaKey || e.altKey) return;
+    e.preventDefault();
+    e.stopPropagation();
+    pickHead(...to);
+    overSay(...to);
+    host.say(overText.textContent);
+  });
+  const drawOver = (layer, head, axis) => {
+    const about = model.get("overview_about") || {}, w = numbers(model.get("overview"), Float32Array), columns = about.n_head || 0, rows = model.get("n_layer");
+    overBox.hidden = !w.length || !columns || columns > 64;
+    if (overBox.hidden) return;
+    const k = model.get("projector") ? 1.5 : 1, high = Math.max(3, Math.min(14, 330 / rows)) * k, wide = Math.max(4, Math.min(16, 150 / columns)) * k;
+    overSize = [wide, high];
+    paint(over, Uint8Array.from(w, (x) => (Number.isNaN(x) ? 255 : Math.round(Math.sqrt(Math.min(1, Math.max(0, x))) * 252))), rows, columns, colours(false, host.dark, true));
+    over.style.width = wide * columns + "px";
+    over.style.height = high * rows + "px";
+    overGrid.style.width = over.style.width;
+    Object.assign(overMark.style, { left: head * wide + "px", top: layer * high + "px", width: wide + "px", height: high + "px" });
+    const name = (pos) => { const t = axis.find((a) => a.pos === pos); return t ? piece(t.text) : `position ${pos}`; };
+    fill(overTitle, "how much ", name(about.query), " looks at ", about.key >= 0 ? name(about.key) : "one token after the first", ", every layer × head");
+    if (about.best && about.best.length && !overGrid.matches(":hover, :focus")) fill(overText, "most: ", h("button", { type: "button", class: "lv-button lv-small", "data-best": "", onclick: () => pickHead(about.best[0], about.best[1]) }, `layer ${about.best[0]}, head ${about.best[1]}`), " ", format(about.best[2]));
+  };
+  const settleHeads = roving(heads, "button"), settleQueries = roving(queries, "button"), settleKeys = roving(keys, "button");
   let at = [0, 0], size = [1, 1], asked = 0;
 
   slider.addEventListener("input", () => { layerText.textContent = `${slider.value} of ${model.get("n_layer")}`; });
@@ -86,14 +131,18 @@ export function attentionZone(host) {
     drawPicks(layer, head);
     const held = model.get("layers") || [];
     empty.hidden = has;
-    stage.hidden = note.hidden = scaleRow.hidden = !has;
+    main.hidden = overBox.hidden = !has;
+    fill(ablate, `Ablate head ${head}`);
+    ablate.title = `Take away what head ${head} of layer ${layer} adds, from here on`;
+    ablate.hidden = !has;
     remark.textContent = has ? `kq_soft_max-${layer}, head ${head}` : "";
     empty.textContent = !held.length ? "Appears when the first layer's kq_soft_max has been computed (step 13)."
       : `Layer ${layer} is not held (${about.dropped ? "it did not fit the recorder's memory; it is kept from the next token on" : "it has not run yet"}). Held: ${held.length > 8 ? `${held[0]} to ${held[held.length - 1]}` : held.join(", ")}.`;
     if (!has) return;
 
     const scale = model.get("projector") ? 1.5 : 1, line = Math.round((n <= 12 ? 26 : 20) * scale);
-    const room = node.clientWidth - 26 - (n <= 12 ? 340 : 330) * scale;
+    const rooms = model.get("overview_about") && node.clientWidth > 620 ? 180 * scale : 0;
+    const room = node.clientWidth - 26 - rooms - (n <= 12 ? 340 : 330) * scale;
     const wide = Math.max(4, Math.min(line, room / n));
     size = [wide, line];
     const chosen = about.index, weights = numbers(model.get("row"), Float32Array);
@@ -101,7 +150,7 @@ export function attentionZone(host) {
     stage.style.setProperty("--lv-line", line + "px");
     fill(keys, ...axis.map((a, j) => {
       const w = weights[j], known = !Number.isNaN(w);
-      return h("div", { class: "lv-att-key" + (known ? "" : " lv-unknown"), "data-pos": a.pos, "data-token-id": a.id, style: known ? `--lv-p:${Math.sqrt(w).toFixed(3)}` : undefined },
+      return h("button", { type: "button", "aria-pressed": String(model.get("key") === a.pos), title: "Show which heads look at this token", onclick: () => host.set("key", model.get("key") === a.pos ? -1 : a.pos), class: "lv-att-key" + (known ? "" : " lv-unknown"), "data-pos": a.pos, "data-token-id": a.id, style: known ? `--lv-p:${Math.sqrt(w).toFixed(3)}` : undefined },
         known ? value(w >= 0.0005 ? w.toFixed(3) : w === 0 ? "0" : "<0.001", w, `kq_soft_max-${layer}[${head},pos ${about.query},pos ${a.pos}]`) : "", piece(a.text));
     }));
     fill(queries, ...axis.map((a, i) => h("button", {
@@ -109,6 +158,8 @@ export function attentionZone(host) {
       onclick: () => choose(a.pos), onpointerenter: () => choose(a.pos),
     }, piece(a.text))));
     settleQueries();
+    settleKeys();
+    drawOver(layer, head, axis);
     const height = line * n, width = Math.round(84 * scale);
     links.setAttribute("viewBox", `0 0 ${width} ${height}`);
     links.style.width = width + "px";
@@ -130,7 +181,7 @@ export function attentionZone(host) {
     Object.assign(rowMark.style, { left: 0, top: chosen * line + "px", width: wide * n + "px", height: line + "px" });
     note.textContent = (n < about.total ? `showing tokens ${about.first}–${axis[n - 1].pos} of ${about.total.toLocaleString("en-US")} · ` : "") + "each row sums to 1 over all tokens; blank: later tokens, never looked at";
   };
-  return { node, draw, watch: ["layer", "head", "follow", "layers", "n_layer", "n_head", "axis", "attention", "row", "attention_about"] };
+  return { node, draw, watch: ["layer", "head", "follow", "layers", "n_layer", "n_head", "axis", "attention", "row", "attention_about", "key", "overview", "overview_about"] };
 }
 
 export default alone("attention", "Attention", attentionZone);

@@ -41,6 +41,11 @@ export function visible(text) {
       (c) => "‹U+" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "›");
 }
 
+// Running text: as `visible`, with spaces that may break.
+export function plain(text) {
+  return visible(String(text)).replace(/\u00a0/g, " ");
+}
+
 // A token as a chip: a leading space is shown as a small mark, so that " is" and "is" differ.
 export function piece(text, attributes) {
   const space = /^ +/.exec(text);
@@ -218,16 +223,20 @@ export function createView({ model, el }, name, label, build) {
     notice.hidden = !e || !e.title;
     if (notice.hidden) return;
     notice.dataset.kind = e === GONE ? "gone" : "error";
-    notice.append(h("strong", {}, e.title), h("span", { class: "lv-notice-text" }, visible(e.text).replace(/\u00a0/g, " ")), h("span", {}, e.hint));
+    // Line by line: a caret under a condition stands where it belongs.
+    const lines = String(e.text).split("\n").map((line) => plain(line));
+    notice.append(h("strong", {}, e.title), h("span", { class: "lv-notice-text" }, lines.join("\n")), h("span", {}, e.hint));
   };
   const setGone = (is) => {
     if (gone === is) return;
     gone = is;
+    if (is && host.onGone) host.onGone();
     showNotice(is ? GONE : model.get("error"));
   };
 
   const host = {
     model, root, el,
+    redraw() { queueMicrotask(draw); },
     say(text) { if (live.textContent !== text) live.textContent = text; },
     on(event, listener) {
       model.on(event, listener);
@@ -261,6 +270,7 @@ export function createView({ model, el }, name, label, build) {
     if (!gone) showNotice(model.get("error"));
     for (const zone of zones) {
       if (zone.watch && !zone.dirty) continue; // a zone that says nothing is always drawn
+      if (zone.hidden && zone.hidden()) continue; // it is drawn when it can be seen again
       zone.dirty = false;
       zone.draw();
     }

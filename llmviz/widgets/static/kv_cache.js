@@ -1,5 +1,6 @@
 // The cells of the KV cache: filled, empty, just written; colour says the sequence.
 import { h, fill, alone, card, numbers, visible, moved } from "./kit.js";
+import { driver } from "./driver.js";
 
 export function kvCacheZone(host) {
   const { model } = host;
@@ -7,7 +8,12 @@ export function kvCacheZone(host) {
   const grid = h("div", { class: "lv-cells", tabindex: 0, role: "group", "aria-label": "Cells of the KV cache. Arrow keys move." });
   const readout = h("output", { class: "lv-readout" });
   const empty = h("p", { class: "lv-empty" }, "Cells appear when the first ubatch is given some (step 13).");
-  body.append(grid, readout, empty);
+  const number = (label, at) => h("input", { type: "number", min: -1, value: at, "aria-label": label, class: "lv-narrow" });
+  const from = number("From position", 0), to = number("Up to position, not included", 1);
+  const forget = h("form", {
+    class: "lv-row lv-forget", onsubmit: (e) => { e.preventDefault(); driver(host).work({ ask: "memory-op", op: "seq_rm", args: [0, Number(from.value), Number(to.value)] }); },
+  }, h("span", { class: "lv-remark" }, "Forget positions"), from, h("span", { class: "lv-remark" }, "up to, not including,"), to, h("button", { type: "submit", class: "lv-button lv-small", "data-edit": "seq_rm", title: "seq_rm: remove these positions of sequence 0; between two decodes" }, "Forget"));
+  body.append(grid, readout, forget, empty);
   let squares = [], at = -1, shown = "";
 
   const show = (i, spoken) => {
@@ -33,7 +39,7 @@ export function kvCacheZone(host) {
   const draw = () => {
     const about = model.get("cells") || {}, has = about.total !== undefined;
     empty.hidden = has;
-    grid.hidden = readout.hidden = !has;
+    grid.hidden = readout.hidden = forget.hidden = !has;
     if (!has) { squares = []; shown = ""; grid.replaceChildren(); remark.textContent = ""; return; }
     const pos = numbers(model.get("cell_pos"), Int32Array), seq = numbers(model.get("cell_seq"), Int32Array);
     const text = model.get("cell_text") || [], fresh = new Set(about.fresh);

@@ -1,5 +1,6 @@
 // The likeliest next tokens: raw probability and what the sampler chain left of it.
 import { h, fill, alone, card, piece, percent, format, value } from "./kit.js";
+import { driver } from "./driver.js";
 
 export function logitsZone(host) {
   const { model } = host;
@@ -9,6 +10,16 @@ export function logitsZone(host) {
   const note = h("p", { class: "lv-remark" });
   const empty = h("p", { class: "lv-empty" }, "Appears with the logits (step 14).");
   body.append(table, note, empty);
+  let open = -1;
+  // Under a row: take the token, forbid it, or give it another logit.
+  const changes = (a, about) => {
+    const input = h("input", { type: "text", size: 7, value: String(a.logit), "aria-label": `Logit of this token` });
+    const logit = (x) => { open = -1; driver(host).work({ ask: "edit-logit", token: a.id, value: x }); };
+    return h("tr", { class: "lv-change-row" }, h("td", { colspan: 6 }, h("form", { class: "lv-row", onsubmit: (e) => { e.preventDefault(); logit(input.value); } },
+      a.chosen ? null : h("button", { type: "button", class: "lv-button lv-small", "data-edit": "take", title: "Go on with this token", onclick: () => { open = -1; driver(host).work(about.sampled ? { ask: "choose-another", pos: about.pos, token: a.id } : { ask: "choose-token", token: a.id }); } }, "Take it"),
+      h("button", { type: "button", class: "lv-button lv-small", "data-edit": "forbid", title: "Give it the logit −inf", onclick: () => logit("-inf") }, "Forbid it"),
+      h("span", { class: "lv-joined" }, "logit ", input, h("button", { type: "submit", class: "lv-button lv-small", "data-edit": "logit" }, "Set")))));
+  };
   const draw = () => {
     const top = model.get("top") || [], about = model.get("top_about") || {};
     const has = top.length > 0;
@@ -21,13 +32,15 @@ export function logitsZone(host) {
     const most = Math.max(...top.map((a) => Math.max(a.p_raw, a.p || 0)), 1e-9);
     const bar = (p, kind) => h("span", { class: `lv-bar-line lv-${kind}`, style: `width:${((100 * (p || 0)) / most).toFixed(2)}%` });
     fill(table,
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "piece"), h("th", { scope: "col", "aria-hidden": "true" }), h("th", { scope: "col" }, "raw p"), final ? h("th", { scope: "col" }, "final p") : null, h("th", { scope: "col" }, "logit"))),
-      h("tbody", {}, top.map((a) => h("tr", { "data-token-id": a.id, class: (a.chosen ? "lv-chosen" : "") + (a.cut ? " lv-cut" : ""), title: a.cut ? "cut by the sampler chain" : a.chosen ? "chosen" : undefined },
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "piece"), h("th", { scope: "col", "aria-hidden": "true" }), h("th", { scope: "col" }, "raw p"), final ? h("th", { scope: "col" }, "final p") : null, h("th", { scope: "col" }, "logit"), h("th", {}, h("span", { class: "lv-hidden" }, "change")))),
+      h("tbody", {}, top.map((a) => [h("tr", { "data-token-id": a.id, class: (a.chosen ? "lv-chosen" : "") + (a.cut ? " lv-cut" : ""), title: a.cut ? "cut by the sampler chain" : a.chosen ? "chosen" : undefined },
         h("td", {}, piece(a.text)),
         h("td", { class: "lv-bars", "aria-hidden": "true" }, bar(a.p_raw, "raw"), a.p === null ? null : bar(a.p, "final")),
         h("td", {}, value(percent(a.p_raw), a.p_raw, `p_raw[${a.id}]`)),
         final ? h("td", {}, a.p === null ? h("span", { class: "lv-remark" }, a.cut ? "cut" : "–") : value(percent(a.p), a.p, `p[${a.id}]`)) : null,
-        h("td", {}, value(format(a.logit), a.logit, `logits[${a.id}]`))))));
+        h("td", {}, value(format(a.logit), a.logit, `logits[${a.id}]`)),
+        h("td", { class: "lv-more" }, h("button", { type: "button", class: "lv-x", "data-more": a.id, "aria-expanded": String(open === a.id), "aria-label": `Change what becomes of ${a.text}`, title: "Change", onclick: () => { open = open === a.id ? -1 : a.id; draw(); } }, "…"))),
+      open === a.id ? changes(a, about) : null])));
     fill(note, final ? "raw p: softmax of all logits; final p: after the sampler chain" : "raw p: softmax of all logits, before any sampler");
     if (about.entropy !== null && about.entropy !== undefined) note.append(". Entropy ", value(format(about.entropy), about.entropy, "entropy"), " nats");
   };

@@ -1,27 +1,98 @@
-// The panel: every zone in its place.
-import { h, createView } from "./kit.js";
-import { transportZone, breakpointZone } from "./transport.js";
-import { mapZone, scopeZone, explanationZone } from "./map.js";
-import { tensorZone } from "./tensor.js";
+// The panel: transport, timeline and text on top; map, breakpoints and watches on the left; the view
+// that fits the event in the middle; explanation, source and changes on the right.
+import { h, fill, createView, shape, plain, roving } from "./kit.js";
+import { transportZone } from "./transport.js";
+import { timelineZone } from "./timeline.js";
 import { tokensZone } from "./tokens.js";
-import { logitsZone } from "./logits.js";
-import { kvCacheZone } from "./kv_cache.js";
+import { mapZone, scopeZone, explanationZone } from "./map.js";
+import { breaksZone } from "./breaks.js";
+import { watchesZone } from "./watches.js";
+import { editsZone } from "./edits.js";
+import { sourceZone } from "./source.js";
+import { flowZone } from "./flow.js";
+import { tensorZone } from "./tensor.js";
 import { attentionZone } from "./attention.js";
+import { kvCacheZone } from "./kv_cache.js";
+import { logitsZone } from "./logits.js";
+import { outputZone } from "./output.js";
+
+const TABS = [["flow", "Flow", flowZone], ["tensor", "Tensor", tensorZone], ["attention", "Attention", attentionZone], ["kv_cache", "KV cache", kvCacheZone], ["logits", "Logits", logitsZone], ["output", "Output", outputZone]];
+
+// The current event in one line.
+function hereZone(host) {
+  const { model } = host;
+  const name = h("h3", { class: "lv-event-name" }), about = h("span", { class: "lv-event-about" });
+  const node = h("div", { class: "lv-here" }, name, about);
+  const KIND = { enter: "a scope begins", exit: "a scope ends", node: "tensor", data: "data" };
+  const draw = () => {
+    const e = model.get("event") || {};
+    name.textContent = e.n === undefined ? "Nothing has run yet" : plain(e.name);
+    fill(about, e.n === undefined ? h("span", { class: "lv-remark" }, "Press Into for the first step, or Next token.") : [
+      h("span", { class: "lv-tag" }, e.op || KIND[e.kind]),
+      e.edited ? h("span", { class: "lv-tag lv-edited" }, "edited") : null,
+      e.shape ? h("code", {}, `${shape(e.shape)} ${e.dtype}`) : null,
+      h("span", { class: "lv-remark" }, `event ${e.n.toLocaleString("en-US")}`)]);
+  };
+  return { node, draw, watch: ["event"] };
+}
+
+function tabsZone(host, zones) {
+  const { model } = host;
+  const buttons = TABS.map(([id, label]) => h("button", {
+    type: "button", role: "tab", class: "lv-tab", "data-tab": id,
+    onclick: () => { model.set("view", id); model.set("pinned", true); model.save_changes(); },
+  }, label));
+  const list = h("div", { class: "lv-tabs", role: "tablist", "aria-label": "Views" }, buttons);
+  const pin = h("button", { type: "button", class: "lv-button lv-small", "data-action": "pin", title: "Let the view follow the event, or keep the one that is open", onclick: () => host.set("pinned", !model.get("pinned")) });
+  const wide = h("button", { type: "button", class: "lv-button lv-small", "data-action": "wide", title: "Only this view", onclick: () => host.set("wide", !model.get("wide")) }, "Wide");
+  const node = h("div", { class: "lv-tab-line" }, list, h("span", { class: "lv-grow" }), pin, wide);
+  const settle = roving(list, "button");
+  let shown = null;
+  const draw = () => {
+    const view = model.get("view"), pinned = !!model.get("pinned");
+    TABS.forEach(([id], i) => {
+      buttons[i].setAttribute("aria-selected", String(id === view));
+      if (id === view) buttons[i].setAttribute("aria-current", "true"); else buttons[i].removeAttribute("aria-current");
+      zones[i].node.hidden = id !== view;
+    });
+    settle();
+    pin.setAttribute("aria-pressed", String(!pinned));
+    pin.textContent = "follow";
+    wide.setAttribute("aria-pressed", String(!!model.get("wide")));
+    host.root.classList.toggle("lv-wide", !!model.get("wide"));
+    if (shown !== view) { shown = view; host.redraw(); }
+  };
+  host.on("change:wide", () => { draw(); });
+  return { node, draw, watch: ["view", "pinned", "wide"] };
+}
 
 function build(host) {
-  const transport = transportZone(host), breaks = breakpointZone(host);
-  const map = mapZone(host), scopes = scopeZone(host), explanation = explanationZone(host);
-  const tensor = tensorZone(host), tokens = tokensZone(host), logits = logitsZone(host);
-  const cache = kvCacheZone(host), attention = attentionZone(host);
+  host.docked = true;
+  const transport = transportZone(host), timeline = timelineZone(host), tokens = tokensZone(host);
+  const map = mapZone(host), breaks = breaksZone(host), watches = watchesZone(host);
+  const explanation = explanationZone(host), source = sourceZone(host), edits = editsZone(host);
+  const scopes = scopeZone(host), here = hereZone(host);
+  const views = TABS.map(([id, , make]) => {
+    const zone = make(host);
+    zone.node.setAttribute("role", "tabpanel");
+    zone.node.dataset.panel = id;
+    return { ...zone, hidden: () => model(host) !== id };
+  });
+  const tabs = tabsZone(host, views);
+  host.root.classList.add("lv-panel");
   host.root.prepend(transport.node);
   host.root.append(
-    tokens.node,
+    timeline.node, tokens.node,
     h("div", { class: "lv-body" },
-      h("div", { class: "lv-left" }, map.node, scopes.node, breaks.node),
-      h("div", { class: "lv-middle" }, tensor.node, attention.node, cache.node),
-      h("div", { class: "lv-right" }, explanation.node, logits.node)));
+      h("div", { class: "lv-left" }, map.node, breaks.node, watches.node),
+      h("div", { class: "lv-middle" }, scopes.node, here.node, tabs.node, h("div", { class: "lv-stage" }, views.map((v) => v.node))),
+      h("div", { class: "lv-right" }, explanation.node, source.node, edits.node)));
   const spoken = { draw: () => host.say(host.model.get("spoken") || ""), watch: ["spoken"] };
-  return [transport, breaks, map, scopes, explanation, tensor, tokens, logits, cache, attention, spoken];
+  return [tabs, transport, timeline, tokens, map, breaks, watches, scopes, here, explanation, source, edits, ...views, spoken];
+}
+
+function model(host) {
+  return host.model.get("view");
 }
 
 export default {

@@ -1,5 +1,6 @@
 // The current event: what it is, its statistics, and its values as a heatmap that can be pointed at.
 import { h, fill, alone, card, format, value, parse, shape, visible, piece, colours, css, paint, bytes, moved } from "./kit.js";
+import { driver } from "./driver.js";
 
 const NUMBERS = 8; // rows and columns of the table of numbers
 
@@ -35,7 +36,7 @@ export function tensorZone(host) {
     numbersBox);
   body.append(gloss, sources, stats, table, heatBox, empty);
 
-  let at = [0, 0], cell = [1, 1], shownFor = -1, asked = 0;
+  let at = [0, 0], cell = [1, 1], shownFor = -1, asked = 0, held = false;
 
   toggle.addEventListener("click", () => {
     const open = numbersBox.classList.toggle("lv-hidden");
@@ -54,7 +55,7 @@ export function tensorZone(host) {
   // The value under the pointer comes from the engine, in full precision.
   const look = async (spoken) => {
     const w = model.get("window"), event = model.get("event");
-    if (!w || !w.rows) return;
+    if (!w || !w.rows || held) return;
     const [r, c] = at;
     mark.hidden = false;
     Object.assign(mark.style, { left: c * cell[0] + "px", top: r * cell[1] + "px", width: cell[0] + "px", height: cell[1] + "px" });
@@ -63,7 +64,8 @@ export function tensorZone(host) {
     const block = reply.value;
     if (mine !== asked || !block || !block.values.length || block.n !== model.get("event").n) return;
     const exact = block.values[0][0], ref = block.refs[0][0];
-    fill(readout, h("code", {}, ref), " = ", value(exact, exact, ref));
+    const can = (model.get("editable") || {}).kind && !(model.get("editable") || {}).why;
+    fill(readout, h("code", {}, ref), " = ", value(exact, exact, ref), can ? h("button", { type: "button", class: "lv-button lv-small", "data-edit": "value", title: "Give this number another value", onclick: () => change(ref, exact) }, "Edit") : null);
     fill(numbersTable,
       h("caption", {}, `From row ${block.row}, column ${block.column} on`),
       h("tbody", {}, h("tr", {}, h("td", {}), block.values[0].map((_, j) => h("th", { scope: "col" }, block.column + j))),
@@ -71,10 +73,24 @@ export function tensorZone(host) {
     if (spoken) host.say(`${ref} is ${exact}`);
   };
 
+  // One number gets another value; Escape leaves it as it is.
+  const change = (ref, exact) => {
+    asked++;
+    const input = h("input", { type: "text", class: "lv-edit-number", value: exact, "aria-label": `New value of ${ref}` });
+    const n = model.get("event").n, index = /\[([\d,]*)\]$/.exec(ref)[1].split(",").filter(Boolean).map(Number);
+    const form = h("form", { class: "lv-joined", onsubmit: (e) => { e.preventDefault(); held = false; driver(host).work({ ask: "edit-value", n, index, value: input.value }); } },
+      h("code", {}, ref), " = ", input, h("button", { type: "submit", class: "lv-button lv-small" }, "Set"));
+    input.addEventListener("keydown", (e) => { if (e.key === "Escape") { e.stopPropagation(); held = false; look(false); grid.focus(); } });
+    held = true;
+    fill(readout, form);
+    input.focus();
+    input.select();
+  };
+
   let frame = 0;
   const point = (e) => {
     const box = canvas.getBoundingClientRect(), w = model.get("window");
-    if (!w || !w.rows) return;
+    if (!w || !w.rows || held) return;
     const c = Math.floor(((e.clientX - box.left) / box.width) * w.columns), r = Math.floor(((e.clientY - box.top) / box.height) * w.rows);
     if (r < 0 || c < 0 || r >= w.rows || c >= w.columns || (r === at[0] && c === at[1] && !mark.hidden)) return;
     at = [r, c];
@@ -121,8 +137,9 @@ export function tensorZone(host) {
   const drawHeat = (event, w) => {
     const table = colours(w.signed, host.dark, false);
     const room = Math.max(120, node.clientWidth - 26), scale = model.get("projector") ? 1.5 : 1;
+    const heat = host.docked ? 300 : 220;
     const wide = Math.max(2, Math.min(26 * scale, room / w.columns));
-    const high1 = Math.max(4, Math.min(26 * scale, w.rows === 1 ? 26 * scale : (220 * scale) / w.rows, Math.max(wide * 3, 8)));
+    const high1 = Math.max(4, Math.min(26 * scale, w.rows === 1 ? 26 * scale : (heat * scale) / w.rows, Math.max(wide * 3, 8)));
     cell = [wide, high1];
     paint(canvas, bytes(model.get("picture")), w.rows, w.columns, table);
     canvas.style.width = wide * w.columns + "px";
@@ -177,13 +194,14 @@ export function tensorZone(host) {
     gloss.hidden = !event.gloss;
     sources.replaceChildren();
     if (event.sources && event.sources.length) sources.append("from ", ...event.sources.flatMap((s, i) => [i ? ", " : "", h("code", {}, s)]));
-    const array = !!event.shape;
+    const array = !!event.shape && !!event.statistics;
     stats.hidden = heatBox.hidden = !array;
     drawDetails(array ? null : event.details);
     if (!array) return;
     if (shownFor !== event.n) {
       shownFor = event.n;
       mark.hidden = true;
+      held = false;
       asked++;
       at = [0, 0];
       fill(readout, h("span", { class: "lv-remark" }, "point at a cell to read it"));
@@ -194,7 +212,7 @@ export function tensorZone(host) {
     drawHeat(event, w);
     if (!mark.hidden || !numbersBox.classList.contains("lv-hidden")) look(false);
   };
-  return { node, draw, watch: ["event", "window", "picture"] };
+  return { node, draw, watch: ["event", "window", "picture", "editable"] };
 }
 
 export default alone("tensor", "The current value", tensorZone);

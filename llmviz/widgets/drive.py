@@ -1,0 +1,65 @@
+"""Moving a run from a page: one click is one bounded piece of work.
+
+A long way (over, next token, run, going back) advances in slices; the page asks for the next slice
+when it has drawn the last, so that it is never flooded, a Pause arrives between two slices, and a
+run ends with the page that watches it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llmviz.trace import DebuggerError
+from llmviz.trace.debugger import ACTIONS
+from llmviz.widgets.follow import DebuggerView, answers
+
+__all__ = ["DrivingView"]
+
+SLICE = 0.03  # seconds of work between two looks at the messages
+
+
+class DrivingView(DebuggerView):
+    """Base of the views whose clicks move the run."""
+
+    _goal = ""
+
+    @answers("go")
+    def _go(self, message: dict[str, Any]) -> None:
+        action, to = str(message.get("action")), message.get("to")
+        again = action == "goto" and self._goal == "goto"  # a drag: the newest place counts
+        if self.dbg.running and not again:
+            raise DebuggerError(
+                "the run is under way, so this click changed nothing: wait for it to stand, or "
+                "press Pause first"
+            )
+        if action not in ACTIONS:
+            raise DebuggerError(f"no such action: {action!r}")
+        self._goal = action
+        self.dbg.start(action, to)
+        self.dbg.advance(SLICE)
+
+    @answers("tick")
+    def _tick(self, message: dict[str, Any]) -> None:
+        if self.dbg.running:
+            self.dbg.advance(SLICE)
+
+    @answers("pause")
+    def _pause(self, message: dict[str, Any]) -> None:
+        self.pause()
+
+    def pause(self) -> None:
+        """As `Debugger.pause`; also ends a run that stands between two slices."""
+        self.dbg.pause()
+        self.dbg.stop_here()
+
+    def refuse_busy(self) -> None:
+        """Say so where a run is under way and a click would have to interrupt it.
+
+        Raises
+        ------
+        DebuggerError
+        """
+        if self.dbg.running:
+            raise DebuggerError(
+                "the run is under way, so this changed nothing: press Pause first, then try again"
+            )
