@@ -267,6 +267,7 @@ class HeadsView(DebuggerView):
         layer = self.layer if layer is None else layer
         head = self.head if head is None else head
         self.look_at = [layer, head]
+        self._heads_picked = True
         view = self._heads_attention
         if view is None:
             view = self if hasattr(self, "attention_about") else self.dbg.panel
@@ -295,6 +296,8 @@ class HeadsView(DebuggerView):
             if self.token < 0:
                 self._token_for = found.start
                 self.token = found.shares.token  # the same token before and now
+            self._heads_picked = True
+            self.layer, self.head = layer, head
             dbg.goto(found.start)
             dbg.ablate_heads(layer, [head])
             dbg.goto(token)
@@ -374,12 +377,16 @@ class HeadsView(DebuggerView):
         return f"Which heads pushed {piece!r}? Logit {found.logit:.2f}, p {found.p:.1%}"
 
     def fallback_text(self) -> str:
-        """The largest shares, in plain lines."""
+        """The largest shares, in plain lines; docked, what the whole shows."""
+        if self.view_name != HeadsView.view_name:
+            return super().fallback_text()
         lines = [f"  {name}: {text}" for name, text in self._heads_rows()]
         return "\n".join((f"llmviz HeadsView\n  {self._heads_title()}", *lines))
 
     def fallback_html(self) -> str:
-        """The largest shares, as a static table."""
+        """The largest shares, as a static table; docked, what the whole shows."""
+        if self.view_name != HeadsView.view_name:
+            return super().fallback_html()
         rows = "".join(
             f'<tr><th style="text-align:left">{escape(name)}</th>'
             f'<td style="text-align:left">{escape(text)}</td></tr>'

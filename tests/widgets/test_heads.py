@@ -232,6 +232,27 @@ def test_looking_turns_the_linked_view_or_the_panel(model):
     ) == "attention"
 
 
+def test_it_can_be_docked_beside_attention(model):
+    class Docked(AttentionView, HeadsView):
+        view_name = "attention"
+
+        def shows(self, view):
+            return view == self.visible
+
+        visible = "heads"
+
+    dbg = debug(model)
+    view = Docked(dbg)
+    dbg.next_token()
+    assert view.shares and "HeadsView" not in view.fallback_text()
+    assert view.look(3, 1) is view and (view.layer, view.head, view.follow) == (3, 1, False)
+    view.switch_off(3, 1)
+    assert view.heads_change["before"] != view.heads_change["now"]
+    view.visible = "attention"
+    view.refresh()
+    assert not dbg.recorder.wants("kqv_out-0"), "nothing is kept for what cannot be seen"
+
+
 def test_a_click_while_the_run_is_under_way_changes_nothing(model):
     dbg = debug(model)
     view = HeadsView(dbg)

@@ -128,6 +128,7 @@ export function headsZone(host) {
   const ffnWidth = () => Math.round(140 * (model.get("projector") ? 1.5 : 1));
   const pick = (r, c) => {
     if (c >= about.n_head) return;
+    looked = "";
     model.set("layer", r);
     model.set("head", c);
     model.save_changes();
@@ -260,7 +261,13 @@ export function headsZone(host) {
         act("heads-off", "Switch this head off", () => work({ ask: "heads_off", layer: r, head: c }).then((reply) => { if (!reply.error && !reply.lost) sayChange(); }), away)),
       looked ? h("p", { class: "lv-remark" }, looked) : null);
   };
+  // The button that was pressed is gone or off now: the focus goes to its counterpart.
+  const focusOn = (action) => {
+    const next = node.querySelector(`[data-action=${action}]`);
+    if (next && !next.disabled && (document.activeElement === document.body || document.activeElement === null)) next.focus();
+  };
   const sayChange = () => {
+    focusOn("heads-undo");
     const change = model.get("heads_change") || {};
     if (change.before !== undefined) host.say(`Probability ${percent(change.before)} before, ${percent(change.now)} now`);
   };
@@ -277,7 +284,7 @@ export function headsZone(host) {
       value(percent(p), p, key)];
     fill(off, h("h4", {}, "Switched off"),
       h("ul", { class: "lv-hd-off" }, gone.map((o) => h("li", { "data-edit": o.id }, h("span", {}, `layer ${o.layer}, head ${o.heads.join(", ")}`),
-        h("button", { type: "button", class: "lv-button lv-small", "data-action": "heads-undo", "aria-label": `Undo: switch on layer ${o.layer}, head ${o.heads.join(", ")}`, onclick: () => work({ ask: "heads_undo", which: o.id }).then(() => { const c = model.get("heads_change") || {}; if (c.of) host.say(`Undone: ${c.same} of ${c.of} logits are as before`); }) }, "Undo")))),
+        h("button", { type: "button", class: "lv-button lv-small", "data-action": "heads-undo", "aria-label": `Undo: switch on layer ${o.layer}, head ${o.heads.join(", ")}`, onclick: () => work({ ask: "heads_undo", which: o.id }).then(() => { focusOn("heads-off"); const c = model.get("heads_change") || {}; if (c.of) host.say(`Undone: ${c.same} of ${c.of} logits are as before`); }) }, "Undo")))),
       has ? h("p", {}, "Probability of ", piece(about.text), ":") : h("p", { class: "lv-remark" }, "It was off before this token's pass: there is nothing to compare with."),
       has ? h("div", { class: "lv-hd-change" }, ...row("before", change.before, "lv-hd-was", `before.p_raw[${about.id}]`), ...row("now", change.now, "", `p_raw[${about.id}]`)) : null,
       has ? h("p", { class: "lv-remark" }, "logit ", value(change.logit_before.toFixed(2).replace("-", "−"), change.logit_before, `before.logits[${about.id}]`), " before, ", value(change.logit_now.toFixed(2).replace("-", "−"), change.logit_now, `logits[${about.id}]`), change.kept ? [" now. The run as it was is kept as branch ", h("code", {}, visible(change.kept).slice(0, 40)), "."] : " now.") : null);
