@@ -34,7 +34,7 @@ from llmviz.sampling import Chain
 if TYPE_CHECKING:
     import os
 
-    from llmviz import plots, sampling, show
+    from llmviz import sampling, show
     from llmviz.trace import Debugger
 
 __version__ = "0.1.0"
