@@ -290,6 +290,7 @@ class Editing(Branching):
                 branch.events.pop()
         if live:
             self._renew_here()
+            self._tell()
         else:
             assert here is not None
             self._work(self._again(edit.n, here.n))

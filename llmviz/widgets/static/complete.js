@@ -5,7 +5,7 @@ export function completing(host, attributes, places) {
   const list = h("ul", { class: "lv-complete", role: "listbox", hidden: true });
   const input = h("input", { type: "text", maxlength: 400, autocomplete: "off", spellcheck: "false", role: "combobox", "aria-expanded": "false", ...attributes });
   let offers = [], at = -1, asked = 0, timer = 0;
-  const hide = () => { clearTimeout(timer); asked++; offers = []; at = -1; list.hidden = true; input.setAttribute("aria-expanded", "false"); };
+  const hide = () => { clearTimeout(timer); asked++; offers = []; at = -1; list.hidden = true; list.replaceChildren(); input.setAttribute("aria-expanded", "false"); };
   const take = (o) => {
     const end = input.selectionStart, before = input.value.slice(0, end - o.word.length) + o.text;
     input.value = before + input.value.slice(end);

@@ -65,8 +65,8 @@ export function explanationZone(host) {
   const { node, body, head, remark } = card("", { class: "lv-card lv-explain" });
   const title = head.querySelector("h3");
   let pointed = 0, full = false;
-  const more = h("button", { type: "button", class: "lv-button lv-small lv-plain", onclick: () => { full = !full; draw(); } });
-  head.append(h("span", { class: "lv-grow" }), more);
+  const more = h("button", { type: "button", class: "lv-button lv-small lv-plain lv-more-text", onclick: () => { full = !full; draw(); } });
+  head.append(more);
   const draw = () => {
     const steps = model.get("steps") || [], open = pointed || model.get("shown_step") || model.get("step") || 1;
     const s = steps[open - 1];

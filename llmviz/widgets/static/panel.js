@@ -36,7 +36,7 @@ function hereZone(host) {
   return { node, draw, watch: ["event"] };
 }
 
-function tabsZone(host, zones) {
+function tabsZone(host, zones, stage) {
   const { model } = host;
   const buttons = TABS.map(([id, label]) => h("button", {
     type: "button", role: "tab", class: "lv-tab", "data-tab": id,
@@ -53,8 +53,10 @@ function tabsZone(host, zones) {
     TABS.forEach(([id], i) => {
       buttons[i].setAttribute("aria-selected", String(id === view));
       if (id === view) buttons[i].setAttribute("aria-current", "true"); else buttons[i].removeAttribute("aria-current");
-      zones[i].node.hidden = id !== view;
     });
+    // Only the view that can be seen is in the document: no number of an earlier event lingers.
+    const open = zones[TABS.findIndex(([id]) => id === view)];
+    if (stage.firstChild !== open.node) { stage.replaceChildren(open.node); stage.scrollTop = 0; }
     settle();
     pin.setAttribute("aria-pressed", String(!pinned));
     pin.textContent = "follow";
@@ -78,14 +80,14 @@ function build(host) {
     zone.node.dataset.panel = id;
     return { ...zone, hidden: () => model(host) !== id };
   });
-  const tabs = tabsZone(host, views);
+  const stage = h("div", { class: "lv-stage" }), tabs = tabsZone(host, views, stage);
   host.root.classList.add("lv-panel");
   host.root.prepend(transport.node);
   host.root.append(
     timeline.node, tokens.node,
     h("div", { class: "lv-body" },
       h("div", { class: "lv-left" }, map.node, breaks.node, watches.node),
-      h("div", { class: "lv-middle" }, scopes.node, here.node, tabs.node, h("div", { class: "lv-stage" }, views.map((v) => v.node))),
+      h("div", { class: "lv-middle" }, scopes.node, here.node, tabs.node, stage),
       h("div", { class: "lv-right" }, explanation.node, source.node, edits.node)));
   const spoken = { draw: () => host.say(host.model.get("spoken") || ""), watch: ["spoken"] };
   return [tabs, transport, timeline, tokens, map, breaks, watches, scopes, here, explanation, source, edits, ...views, spoken];
