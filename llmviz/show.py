@@ -87,6 +87,11 @@ def output(dbg: Debugger, **traits: Any) -> widgets.OutputView:
     return _widgets().OutputView(dbg, **traits)
 
 
+def sampler(dbg: Debugger, **traits: Any) -> widgets.SamplerView:
+    """How the token was chosen, sampler by sampler; move a parameter to see what it would change."""
+    return _widgets().SamplerView(dbg, **traits)
+
+
 def tensor(dbg: Debugger, **traits: Any) -> widgets.TensorView:
     """The current event's value."""
     return _widgets().TensorView(dbg, **traits)

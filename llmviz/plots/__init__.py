@@ -26,6 +26,7 @@ from llmviz.plots.kv_cache import kv_cache
 from llmviz.plots.logits import logits
 from llmviz.plots.map import map
 from llmviz.plots.output import output
+from llmviz.plots.sampler import sampler
 from llmviz.plots.tensor import tensor
 from llmviz.plots.tokens import tokens
 
@@ -38,6 +39,7 @@ __all__ = [
     "logits",
     "map",
     "output",
+    "sampler",
     "tensor",
     "tokens",
 ]

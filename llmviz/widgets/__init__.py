@@ -14,6 +14,7 @@ from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
 from llmviz.widgets.output import OutputView
 from llmviz.widgets.panel import DebuggerPanel
+from llmviz.widgets.sampler import SamplerView
 from llmviz.widgets.tensor import TensorView
 from llmviz.widgets.timeline import TimelineView
 from llmviz.widgets.tokens import TokensView
@@ -27,6 +28,7 @@ __all__ = [
     "LogitsView",
     "MapView",
     "OutputView",
+    "SamplerView",
     "TensorView",
     "TimelineView",
     "TokensView",
