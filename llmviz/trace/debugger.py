@@ -5,20 +5,22 @@ call does a bounded piece of work and returns. Knows nothing of Jupyter; who wan
 subscribes with `Debugger.on_change`.
 
 Reading order: `timeline`, `stepping` (one event after the other), `travel` (going back), `editing`
-(changes; branches are in `branching`), `breaking`, and this file with the verbs people use.
+(changes; branches are in `branching`), `breaking`, `storage_log` (what `save` will tell), and this
+file with the verbs people use.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from llmviz.trace.breaking import Breaking
 from llmviz.trace.breakpoints import matches_name
 from llmviz.trace.recorder import TokenRecord
 from llmviz.trace.source import is_context
 from llmviz.trace.stepping import Job
+from llmviz.trace.storage_log import Logged
 from llmviz.trace.timeline import DebuggerError, Here, OpenScope, Record
 
 __all__ = ["ACTIONS", "Debugger", "DebuggerError"]
@@ -42,7 +44,7 @@ ACTIONS = (
 """What `Debugger.start` takes; the last three want an argument."""
 
 
-class Debugger(Breaking):
+class Debugger(Logged):
     """Runs a prompt through a model and can stop at, change and come back to every event.
 
     Parameters
@@ -280,6 +282,35 @@ class Debugger(Breaking):
     def tokens(self) -> list[TokenRecord]:
         """Tokens of the prompt and those chosen so far."""
         return self.recorder.tokens
+
+    def save(
+        self, path: str | os.PathLike[str], *, dtype: str = "float32", values: bool = True
+    ) -> None:
+        """Save what is known of the run up to here, for `llmviz.open_trace` and for xarray.
+
+        The file needs no model to be opened. `llmviz.trace.storage` says what is in it. What the
+        recorder was not asked for is not there; ``log.keep_logits = True`` keeps all logits of the
+        decodes that follow.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            Such as ``"run.zarr.zip"``; replaced where it exists.
+        dtype : {"float32", "float16"}
+            Of the attention weights.
+        values : bool
+            Whether kept copies of nodes are saved too.
+
+        Raises
+        ------
+        TraceError
+            zarr is not installed, or the run is under way.
+        OSError
+            The file cannot be written.
+        """
+        from llmviz.trace.storage import save
+
+        save(self, path, dtype=dtype, values=values)
 
     # -- who follows ---------------------------------------------------------------------------
 
