@@ -14,8 +14,10 @@ import numpy as np
 
 from llmviz.trace.summary import Statistics, statistics
 
-__all__ = ["Kept", "KeptValues"]
+__all__ = ["LAST_ROW", "Kept", "KeptValues"]
 
+LAST_ROW = "[-1]"
+"""Who says yes to ``l_out-3[-1]`` has the last row of ``l_out-3`` kept, under that name."""
 N_STATISTICS = 32  # of each name; older ones go
 
 
@@ -60,7 +62,11 @@ class KeptValues:
         self._stats: dict[str, deque[tuple[int, Statistics]]] = {}
 
     def ask(self, owner: object, want: Callable[[str], bool]) -> None:
-        """Keep values of names that `want` says yes to, until `owner` releases them."""
+        """Keep values of names that `want` says yes to, until `owner` releases them.
+
+        It is asked for ``name[-1]`` too: yes to that keeps the last row alone, which of a long
+        prompt is a small part.
+        """
         self._askers[id(owner)] = (owner, want)
         self._asked.clear()
 
@@ -83,6 +89,10 @@ class KeptValues:
             known = any(bool(want(name)) for _, want in self._askers.values())
             self._asked[name] = known
         return known
+
+    def wants(self, name: str) -> bool:
+        """Whether somebody asked for a name, or for its last row."""
+        return self.asked(name) or self.asked(name + LAST_ROW)
 
     def keep(self, name: str, n: int, value: np.ndarray, tensor: Any, pass_: int) -> None:
         """Copy a value that somebody asked for."""

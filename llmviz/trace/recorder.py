@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from llmviz.events import Event
-from llmviz.trace.kept import Kept, KeptValues
+from llmviz.trace.kept import LAST_ROW, Kept, KeptValues
 from llmviz.trace.records import (
     Alternative,
     AttentionBlock,
@@ -127,7 +127,8 @@ class Recorder:
         """Keep copies of the nodes and inputs that ``want(name)`` says yes to, from now on.
 
         Asking again replaces what the same owner asked for before. `want` must depend on the name
-        alone: its answers are remembered.
+        alone: its answers are remembered. It is asked for ``name[-1]`` too: yes to that keeps the
+        last row alone, as ``value("l_out-3[-1]")``.
         """
         self._kept.ask(owner, want)
 
@@ -169,7 +170,7 @@ class Recorder:
 
     def wants(self, name: str) -> bool:
         """Whether a node of this name must be yielded for the recorder to see it."""
-        return self._wants_attention(name) or self._kept.asked(name)
+        return self._wants_attention(name) or self._kept.wants(name)
 
     def _wants_attention(self, name: str) -> bool:
         if not name.startswith(ATTENTION):
@@ -271,19 +272,25 @@ class Recorder:
         self.cells = CellsRecord(pos, tok, seq, frozenset(fresh.tolist()), n)
 
     def _see_value(self, event: Event, n: int, measure: bool) -> None:
-        asked = self._kept.asked(event.name)
+        asked = self._kept.wants(event.name)
         if not (asked or measure):
             return
         value = event.value
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or not value.size:
             return
-        self._kept.measure(event.name, n, value)
-        if not asked:
-            return
+        if measure or self._kept.asked(event.name):
+            self._kept.measure(event.name, n, value)
+        if self._kept.asked(event.name):
+            self._keep(event.name, n, value, event.about)
+        if self._kept.asked(event.name + LAST_ROW):
+            last = value.reshape(-1, value.shape[-1])[-1:] if value.ndim else value
+            self._keep(event.name + LAST_ROW, n, last, event.about)
+
+    def _keep(self, name: str, n: int, value: np.ndarray, tensor: Any) -> None:
         if value.nbytes > self.budget:
-            self._count_dropped(f"{event.name} of event {n}", value.nbytes)
+            self._count_dropped(f"{name} of event {n}", value.nbytes)
             return
-        self._kept.keep(event.name, n, value, event.about, self.passes - 1)
+        self._kept.keep(name, n, value, tensor, self.passes - 1)
         self._make_room()
 
     def _see_attention(self, event: Event, n: int) -> None:

@@ -12,12 +12,22 @@ from typing import Any
 
 from llmviz.errors import LlmvizError
 from llmviz.trace.attribution import Attribution, attribute, attribution_names
-from llmviz.trace.kept import Kept
+from llmviz.trace.kept import LAST_ROW, Kept
 from llmviz.trace.records import Alternative
 from llmviz.trace.shown import candidates
 from llmviz.trace.summary import probabilities
 
-__all__ = ["NotKept", "Split", "measure", "pass_start", "split", "switched_off", "words"]
+__all__ = [
+    "NotKept",
+    "Split",
+    "measure",
+    "pass_start",
+    "rows",
+    "split",
+    "switched_off",
+    "wanted",
+    "words",
+]
 
 
 class NotKept(LlmvizError):
@@ -64,14 +74,23 @@ class Split:
 
 
 class _OfPass:
-    """A recorder as it was when one pass had ended."""
+    """A recorder as it was when one pass had ended; of a value whatever was kept, whole or row."""
 
     def __init__(self, recorder: Any, pass_: int) -> None:
         self._recorder, self._pass = recorder, pass_
 
     def value(self, name: str) -> Kept | None:
         """The copy that this pass left."""
-        return next((k for k in self._recorder.values(name) if k.pass_ == self._pass), None)
+        return next((k for k in _copies(self._recorder, name) if k.pass_ == self._pass), None)
+
+
+def _copies(recorder: Any, name: str) -> list[Kept]:
+    return [*recorder.values(name + LAST_ROW), *recorder.values(name)]
+
+
+def wanted(model: Any) -> frozenset[str]:
+    """What to ask a recorder for: the last row of each of `attribution_names` is enough."""
+    return frozenset(name + LAST_ROW for name in attribution_names(model))
 
 
 def pass_start(dbg: Any) -> int:
@@ -107,7 +126,7 @@ def split(dbg: Any, token: int = -1) -> Split:
         raise LlmvizError("this run has no model whose weights could split a logit")
     start = pass_start(dbg)
     final = f"l_out-{model.hparams.n_layer - 1}"
-    ended = [k for k in recorder.values(final) if start < k.n < recorder.logits_n]
+    ended = [k for k in _copies(recorder, final) if start < k.n < recorder.logits_n]
     if not ended:
         raise NotKept(_missing(recorder, [final]))
     of_pass = _OfPass(recorder, ended[-1].pass_)
@@ -144,7 +163,7 @@ def _missing(recorder: Any, names: list[str]) -> str:
 def measure(dbg: Any) -> None:
     """Have the newest pass computed once more, silently, so that what was asked for is kept.
 
-    The run stands where it stood. Whoever calls has asked the recorder for `attribution_names`.
+    The run stands where it stood. Whoever calls has asked the recorder for `wanted`.
 
     Raises
     ------
@@ -180,3 +199,18 @@ def words(share: float, logit: float) -> str:
     if share < 0:
         return f"takes away {-share:.2f}"
     return f"adds {share:.2f} of {logit:.2f}"
+
+
+def rows(found: Split, most: int = 5) -> list[tuple[str, str]]:
+    """The largest shares and the sums, as a small table of words."""
+    a = found.shares
+    out = [
+        (f"layer {il}, head {h}", f"{words(v, found.logit)} logits")
+        for il, h, v in a.top_heads(most)
+    ]
+    out.append(("all heads", f"{a.heads.sum():+.2f}"))
+    out.append(("all feed-forward networks", f"{a.ffn.sum():+.2f}"))
+    out.append(("embedding", f"{a.embedding:+.2f}"))
+    if a.biases:
+        out.append(("biases", f"{a.biases:+.2f}"))
+    return out

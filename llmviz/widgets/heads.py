@@ -10,8 +10,7 @@ import traitlets as t
 
 from llmviz.errors import LlmvizError
 from llmviz.trace import DebuggerError
-from llmviz.trace.attribution import attribution_names
-from llmviz.trace.shares import NotKept, Split, measure, split, switched_off, words
+from llmviz.trace.shares import NotKept, Split, measure, rows, split, switched_off, wanted, words
 from llmviz.trace.summary import probabilities
 from llmviz.widgets.follow import DebuggerView, answers
 
@@ -354,20 +353,14 @@ class HeadsView(DebuggerView):
         found = self._heads_split
         if found is None:
             return [("no shares yet", str(self.heads_about.get("why", "")))]
-        about = self.heads_about
-        rows = [(f"layer {il}, head {h}", f"{text} logits") for il, h, _, text in about["top"]]
-        rows.append(("all heads", f"{about['heads']:+.2f}"))
-        rows.append(("all feed-forward networks", f"{about['ffn']:+.2f}"))
-        rows.append(("embedding", f"{about['embedding']:+.2f}"))
-        if about["biases"]:
-            rows.append(("biases", f"{about['biases']:+.2f}"))
+        out = rows(found)
         for off in self.heads_off:
             heads = ", ".join(map(str, off["heads"]))
-            rows.append(("switched off", f"layer {off['layer']}, head {heads}"))
+            out.append(("switched off", f"layer {off['layer']}, head {heads}"))
         if "before" in self.heads_change:
             change = self.heads_change
-            rows.append(("probability", f"{change['before']:.1%} before, {change['now']:.1%} now"))
-        return rows
+            out.append(("probability", f"{change['before']:.1%} before, {change['now']:.1%} now"))
+        return out
 
     def _heads_title(self) -> str:
         found = self._heads_split
@@ -387,14 +380,13 @@ class HeadsView(DebuggerView):
         """The largest shares, as a static table; docked, what the whole shows."""
         if self.view_name != HeadsView.view_name:
             return super().fallback_html()
-        rows = "".join(
+        lines = "".join(
             f'<tr><th style="text-align:left">{escape(name)}</th>'
             f'<td style="text-align:left">{escape(text)}</td></tr>'
             for name, text in self._heads_rows()
         )
-        return (
-            f"<table><caption>{escape(self._heads_title())}</caption><tbody>{rows}</tbody></table>"
-        )
+        title = escape(self._heads_title())
+        return f"<table><caption>{title}</caption><tbody>{lines}</tbody></table>"
 
 
 class _Names:
@@ -406,7 +398,7 @@ class _Names:
 
     def __call__(self, name: str) -> bool:
         if not self.names and getattr(self.dbg.model, "weights", None) is not None:
-            self.names = attribution_names(self.dbg.model)
+            self.names = wanted(self.dbg.model)
         return name in self.names
 
 

@@ -14,7 +14,7 @@ from llmviz import plots, show
 from llmviz.generate import generate_steps
 from llmviz.sampling import Chain, Greedy
 from llmviz.trace import Debugger, DebuggerError
-from llmviz.trace.attribution import attribute
+from llmviz.trace.attribution import Attribution, attribute, attribution_names
 from llmviz.trace.shares import words
 from llmviz.widgets import AttentionView, HeadsView
 
@@ -31,9 +31,9 @@ def model(tiny_model):
     return llmviz.load(tiny_model(n_layer=LAYERS, n_head=HEADS))
 
 
-def debug(model, **options) -> Debugger:
+def debug(model, prompt=PROMPT, **options) -> Debugger:
     options = {"n_predict": 4, "n_ctx": 256, **options}
-    return Debugger(model, PROMPT, Chain([Greedy()]), **options)
+    return Debugger(model, prompt, Chain([Greedy()]), **options)
 
 
 def shares_of(view) -> np.ndarray:
@@ -45,6 +45,15 @@ def ask(view, **message):
     view.send = lambda content, buffers=None: replies.append(content)
     view._on_message(view, {"id": "1", **message}, [])
     return replies[-1]
+
+
+def truth(model, n: int, token: int) -> Attribution:
+    """The shares after n tokens, from whole values of a run that nobody looked at."""
+    dbg = debug(model)
+    dbg.recorder.ask(model, attribution_names(model).__contains__)
+    for _ in range(n):
+        dbg.next_token()
+    return attribute(model, dbg.recorder, token)
 
 
 def straight(model, n: int, layer: int = -1, head: int = -1) -> list[np.ndarray]:
@@ -76,7 +85,7 @@ def test_the_shares_are_the_attributions_and_add_up(model):
     assert "Next token" in view.heads_about["why"]
     dbg.next_token()
     token, about = dbg.tokens[-1], view.heads_about
-    want = attribute(model, dbg.recorder, token.id)
+    want = truth(model, 1, token.id)
     shown = shares_of(view)
     assert np.array_equal(shown[:, :HEADS], want.heads) and np.array_equal(shown[:, -1], want.ffn)
     assert about["id"] == token.id and about["chosen"] and about["p"] == token.p_raw
@@ -96,7 +105,7 @@ def test_another_token_is_split_by_id_or_by_its_text_for_this_pass_only(model):
     dbg.next_token()
     other = view.heads_tokens[2]["id"]
     ask(view, ask="heads_token", token=other)
-    want = attribute(model, dbg.recorder, other)
+    want = truth(model, 1, other)
     assert view.token == other and np.array_equal(shares_of(view)[:, :HEADS], want.heads)
     assert not view.heads_about["chosen"]
     piece = model.vocab.token_to_piece(300, special=True).decode()
@@ -112,10 +121,25 @@ def test_it_asks_the_recorder_only_while_it_is_open(model):
     dbg = debug(model)
     view = HeadsView(dbg)
     dbg.next_token()
-    assert dbg.recorder.wants("kqv_out-0") and dbg.recorder.bytes_used > 0
+    assert dbg.recorder.wants("kqv_out-0")
+    assert dbg.recorder.value("kqv_out-0[-1]").array.shape[0] == 1, "of a long prompt one row"
+    assert dbg.recorder.value("kqv_out-0") is None
     view.close()
-    assert not dbg.recorder.wants("kqv_out-0") and dbg.recorder.value("kqv_out-0") is None
+    assert not dbg.recorder.wants("kqv_out-0") and dbg.recorder.value("kqv_out-0[-1]") is None
     dbg.next_token()
+
+
+def test_a_long_prompt_needs_little_room(model):
+    """Of 200 tokens one layer's values alone would not fit; their last rows do."""
+    prompt = [1, *(262 + i % 40 for i in range(199))]
+    dbg = debug(model, prompt, budget=48 << 10)
+    view = HeadsView(dbg)
+    dbg.next_token()
+    roomy = debug(model, prompt)
+    beside = HeadsView(roomy)
+    roomy.next_token()
+    assert view.shares and view.shares == beside.shares and view.heads_about["whole"]
+    assert dbg.recorder.bytes_used <= 48 << 10
 
 
 # -- measuring what was not kept -----------------------------------------------------------------
@@ -160,7 +184,7 @@ def test_what_cannot_be_measured_says_why(model):
     assert not view.shares and not view.heads_about["measurable"]
     assert "no model" in view.heads_about["why"]
     assert "measure" in ask(view, ask="heads_measure")["error"]
-    small = debug(model, budget=4096)
+    small = debug(model, budget=512)
     beside = HeadsView(small)
     small.next_token()
     assert "larger budget" in beside.heads_about["why"]
@@ -339,7 +363,7 @@ def test_every_number_on_the_page_is_the_engines(opened, model):
     dbg.next_token()
     h = opened(view)
     token, p = dbg.tokens[-1].id, softmax(straight(model, 1)[0])
-    want, checked = attribute(model, dbg.recorder, token), 0
+    want, checked = truth(model, 1, token), 0
     for ref, text in numbers(h.page).items():
         value = float(text)
         if ref.startswith(f"share({token})."):
@@ -347,8 +371,8 @@ def test_every_number_on_the_page_is_the_engines(opened, model):
             at = tuple(int(i) for i in index.rstrip("]").split(",")) if index else ()
             sums = {"heads": want.heads.sum(dtype=float), "ffn": want.ffn.sum(dtype=float)}
             sums |= {"embedding": want.embedding, "biases": want.biases}
-            truth = getattr(want, what)[at] if at else sums[what]
-            assert np.float32(value) == np.float32(truth), ref
+            exact = getattr(want, what)[at] if at else sums[what]
+            assert np.float32(value) == np.float32(exact), ref
         elif ref.startswith("p_raw["):
             assert value == pytest.approx(p[int(ref[6:-1])], rel=1e-12), ref
         else:
