@@ -15,7 +15,10 @@ from llmviz.widgets.follow import DebuggerView, answers
 
 __all__ = ["DrivingView"]
 
-SLICE = 0.03  # seconds of work between two looks at the messages
+# Seconds of work between two looks at the messages. A click with a goal mostly reaches it in its
+# first slice, so with one message; a run has no end that is near, and a Pause must get through.
+SLICE, GOAL_SLICE = 0.03, 0.15
+ENDLESS = ("run", "to-end", "run-back", "reverse-to")
 
 
 class DrivingView(DebuggerView):
@@ -36,12 +39,15 @@ class DrivingView(DebuggerView):
             raise DebuggerError(f"no such action: {action!r}")
         self._goal = action
         self.dbg.start(action, to)
-        self.dbg.advance(SLICE)
+        self._slice()
 
     @answers("tick")
     def _tick(self, message: dict[str, Any]) -> None:
         if self.dbg.running:
-            self.dbg.advance(SLICE)
+            self._slice()
+
+    def _slice(self) -> None:
+        self.dbg.advance(SLICE if self._goal in ENDLESS else GOAL_SLICE)
 
     @answers("pause")
     def _pause(self, message: dict[str, Any]) -> None:

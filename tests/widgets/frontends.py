@@ -58,10 +58,15 @@ def overlay(release: str) -> Path | None:
     return target
 
 
-def write_kernel(folder: Path, release: str) -> str:
-    """Register an ipykernel of a release for `lab.server` of the same folder; its name."""
+def write_kernel(folder: Path, release: str, *, threads: int | None = 1) -> str:
+    """Register an ipykernel of a release for `lab.server` of the same folder; its name.
+
+    `threads` is what BLAS may use, None for what it takes by itself.
+    """
     over = overlay(release)
-    env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    env = {}
+    if threads:
+        env = {"OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
     if over is not None:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(over), os.environ.get("PYTHONPATH"))))
     name = f"ipykernel-{release}"
@@ -84,6 +89,22 @@ def write_notebook(folder: Path, kernel: str, *sources: str) -> None:
     nbformat.write(nb, folder / "test.ipynb")
 
 
+# From a click to the frame in which the run stands again and all of it is drawn.
+STEP = """([selector, action]) => new Promise((done, fail) => {
+  const root = document.querySelector(selector), before = root.dataset.here;
+  const timer = setTimeout(() => fail(`still at event ${before}`), 60000);
+  const observer = new MutationObserver(() => {
+    if (root.dataset.here === before || root.querySelector('.lv-working')) return;
+    observer.disconnect();
+    clearTimeout(timer);
+    requestAnimationFrame(() => setTimeout(() => done(performance.now() - start), 0));
+  });
+  observer.observe(root, { attributes: true, subtree: true });
+  const start = performance.now();
+  root.querySelector(`[data-action='${action}']`).click();
+})"""
+
+
 class Front:
     """A notebook in a front end, in a page of its own.
 
@@ -98,8 +119,10 @@ class Front:
     def __init__(self, page: Any, base: str, token: str, app: str) -> None:
         self.page = page
         self.problems: list[str] = []
+        self._messages = self._bytes = 0
         page.on("pageerror", lambda e: self.problems.append(str(e)))
         page.on("console", self._heard)
+        page.on("websocket", lambda ws: ws.on("framereceived", self._received))
         lab.open_notebook(page, base, token, "test.ipynb", app)
         self.problems.clear()
         self._cdp = page.context.new_cdp_session(page)
@@ -168,7 +191,7 @@ class Front:
         except Exception as error:
             raise AssertionError(f"{self.shown()} instead of {expected}: {error}") from error
 
-    def press(self, action: str, view: int = 0, expect: int | None = None) -> None:
+    def press(self, action: str, view: int = 0) -> None:
         """Press a transport button of one view, and wait until the run stands again."""
         root = self.page.locator(OUTPUT).nth(view)
         draws = int(root.get_attribute("data-draws"))
@@ -178,6 +201,23 @@ class Front:
             " return r.dataset.draws > n && !r.querySelector('.lv-working') }",
             arg=[OUTPUT, view, draws],
         )
+
+    def _received(self, frame: str | bytes) -> None:
+        self._messages += 1
+        self._bytes += len(frame)
+
+    def count_traffic(self) -> None:
+        """Begin to count what the kernel sends."""
+        self._messages = self._bytes = 0
+
+    def traffic(self) -> dict[str, int]:
+        """Messages and bytes since `count_traffic`."""
+        return {"messages": self._messages, "bytes": self._bytes}
+
+    def step_time(self, action: str) -> float:
+        """Milliseconds from a click on the first view's button to the painted result."""
+        self.page.wait_for_timeout(50)  # nobody clicks faster
+        return float(self.page.evaluate(STEP, [OUTPUT, action]))
 
     def memory(self) -> dict[str, float]:
         """After a garbage collection: MiB of JavaScript, and counts of DOM nodes and listeners."""
