@@ -118,11 +118,11 @@ def test_stepping_by_buttons_and_keys_shows_the_engines_numbers(opened):
     show(page, "tensor")
     page.focus(".lv-now .lv-heat")
     page.wait_for_selector(".lv-numbers [data-value]", state="attached")
-    assert check_numbers(page, witness, dbg.here) >= 50
+    assert check_numbers(page, witness, dbg.here) >= 40
     h.click("next-token")
     assert dbg.here.name == "token"
     show(page, "logits")
-    assert check_numbers(page, witness, dbg.here) >= 25
+    assert check_numbers(page, witness, dbg.here) >= 20
     chips = page.eval_on_selector_all("button[data-token-id]", "l => l.map(e => e.dataset.tokenId)")
     assert chips[: len(dbg.tokens)] == [str(t.id) for t in dbg.tokens]
 

@@ -7,7 +7,7 @@ export function attentionZone(host) {
   const { node, body, remark } = card("Attention", { class: "lv-card lv-attention" });
   const slider = h("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": "Layer" });
   const layerText = h("output", { class: "lv-pick-value" });
-  const follow = h("button", { type: "button", class: "lv-button lv-small", title: "Show the layer that is being computed", onclick: () => host.set("follow", !model.get("follow")) }, "follow");
+  const follow = h("button", { type: "button", class: "lv-button lv-small", title: "Show the layer that is being computed", onclick: () => host.set("follow", !model.get("follow")) }, "follow layer");
   const heads = h("span", { class: "lv-heads", role: "group", "aria-label": "Head" });
   const ablate = h("button", { type: "button", class: "lv-button lv-small", "data-edit": "ablate", onclick: () => driver(host).work({ ask: "ablate", layer: model.get("layer"), heads: [model.get("head")] }) });
   const over = h("canvas", { "aria-hidden": "true" }), overMark = h("div", { class: "lv-mark" }), overText = h("output", { class: "lv-readout" });

@@ -6,7 +6,7 @@ export function breaksZone(host) {
   const { model, ask } = host;
   const { node, body, remark } = card("Breakpoints", { class: "lv-card lv-quiet lv-breaks-card" });
   const list = h("ul", { class: "lv-breaks" });
-  const field = completing(host, { placeholder: "l_out-*, entropy > 3", "aria-label": "Stop where: a name or glob, step 13, layer 5, token \"Paris\", or a condition" }, true);
+  const field = completing(host, { placeholder: "entropy > 3", "aria-label": "Stop where: a name or glob, step 13, layer 5, token \"Paris\", or a condition" }, true);
   const once = h("button", { type: "button", class: "lv-button lv-small", "aria-pressed": "false", title: "Stop once, then switch it off", "aria-label": "Stop once", onclick: () => once.setAttribute("aria-pressed", String(once.getAttribute("aria-pressed") !== "true")) }, "1×");
   const form = h("form", {
     class: "lv-break-form",

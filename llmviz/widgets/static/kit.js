@@ -216,16 +216,18 @@ export function createView({ model, el }, name, label, build) {
     if (!notebooks) e.stopPropagation();
   });
   const endings = [], waiting = new Map();
-  let next = 1, gone = false, draws = 0, closed = false;
+  let next = 1, gone = false, draws = 0, closed = false, dismissed = "";
 
   const showNotice = (e) => {
     notice.replaceChildren();
-    notice.hidden = !e || !e.title;
+    if (!e || !e.title) dismissed = "";
+    notice.hidden = !e || !e.title || JSON.stringify(e) === dismissed;
     if (notice.hidden) return;
     notice.dataset.kind = e === GONE ? "gone" : "error";
     // Line by line: a caret under a condition stands where it belongs.
     const lines = String(e.text).split("\n").map((line) => plain(line));
-    notice.append(h("strong", {}, e.title), h("span", { class: "lv-notice-text" }, lines.join("\n")), h("span", {}, e.hint));
+    notice.append(h("strong", {}, e.title), h("span", { class: "lv-notice-text" }, lines.join("\n")), h("span", {}, e.hint),
+      h("button", { type: "button", class: "lv-x", "aria-label": "Dismiss", title: "Dismiss", onclick: () => { notice.hidden = true; dismissed = JSON.stringify(e); } }, "×"));
   };
   const setGone = (is) => {
     if (gone === is) return;

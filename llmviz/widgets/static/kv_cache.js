@@ -24,7 +24,7 @@ export function kvCacheZone(host) {
     readout.textContent = squares[i].title;
     if (spoken) host.say(squares[i].title);
   };
-  grid.addEventListener("pointerover", (e) => { const i = squares.indexOf(e.target); if (i >= 0) show(i, false); });
+  grid.addEventListener("pointerover", (e) => { const i = squares.indexOf(e.target.closest("[data-cell]")); if (i >= 0) show(i, false); });
   grid.addEventListener("keydown", (e) => {
     if (e.key === "Escape") { grid.blur(); return; }
     const perRow = Math.max(1, squares.findIndex((s, i) => i && s.offsetTop !== squares[0].offsetTop));
@@ -48,13 +48,15 @@ export function kvCacheZone(host) {
     const state = [pos.join(), seq.join(), about.fresh.join(), about.first].join("|");
     if (state === shown) return;
     shown = state;
+    const roomy = !!host.docked && pos.length <= 128;
+    grid.classList.toggle("lv-roomy", roomy);
     squares = Array.from(pos, (p, i) => {
       const cell = about.first + i, used = p >= 0;
       return h("span", {
         class: "lv-cell" + (used ? "" : " lv-free") + (fresh.has(cell) ? " lv-fresh" : ""),
         "data-cell": cell, "data-pos": p, "data-seq": seq[i], style: used ? `--lv-seq:var(--lv-seq-${Math.max(seq[i], 0) % 6})` : undefined,
         title: used ? `cell ${cell}: position ${p}, sequence ${seq[i]}${text[i] ? `, “${visible(text[i])}”` : ""}${fresh.has(cell) ? ", just written" : ""}` : `cell ${cell}: empty`,
-      });
+      }, ...(roomy ? [h("span", { class: "lv-cell-pos" }, used ? p : "–"), h("span", { class: "lv-piece" }, used ? visible(text[i] || "") : "")] : []));
     });
     fill(grid, ...squares);
     at = -1;

@@ -59,7 +59,7 @@ function tabsZone(host, zones, stage) {
     if (stage.firstChild !== open.node) { stage.replaceChildren(open.node); stage.scrollTop = 0; }
     settle();
     pin.setAttribute("aria-pressed", String(!pinned));
-    pin.textContent = "follow";
+    pin.textContent = "follow event";
     wide.setAttribute("aria-pressed", String(!!model.get("wide")));
     host.root.classList.toggle("lv-wide", !!model.get("wide"));
     if (shown !== view) { shown = view; host.redraw(); }

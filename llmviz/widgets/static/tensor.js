@@ -7,7 +7,7 @@ const NUMBERS = 8; // rows and columns of the table of numbers
 export function tensorZone(host) {
   const { model, ask } = host;
   const { node, body, head } = card("", { class: "lv-card lv-now" });
-  const name = h("h3", { class: "lv-event-name" });
+  const name = h("h3", { class: host.docked ? "lv-tensor-name" : "lv-event-name" });
   const about = h("div", { class: "lv-event-about" });
   fill(head, name, about);
   const gloss = h("p", { class: "lv-gloss" });

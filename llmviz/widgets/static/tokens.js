@@ -1,5 +1,5 @@
 // The text so far, one chip per token: click to travel, point to see what else was likely.
-import { h, fill, alone, card, piece, percent, value, plain, roving } from "./kit.js";
+import { h, fill, svg, alone, card, piece, percent, value, plain, roving } from "./kit.js";
 import { driver } from "./driver.js";
 
 // What a token was chosen from, and a way to take another one: a small sheet under the chip.
@@ -7,7 +7,7 @@ export function alternativesSheet(host, home) {
   const { ask } = host;
   const sheet = h("div", { class: "lv-sheet", role: "dialog", "aria-label": "Alternatives", hidden: true });
   let timer = 0, pinned = false, chip = null, asked = 0;
-  const hide = () => { clearTimeout(timer); pinned = false; sheet.hidden = true; asked++; };
+  const hide = () => { clearTimeout(timer); pinned = false; sheet.hidden = true; sheet.replaceChildren(); asked++; };
   const take = (pos, token) => { hide(); driver(host).work({ ask: "choose-another", pos, token }); };
   const show = async (at, pos, focus) => {
     const mine = ++asked, reply = await ask({ ask: "alternatives", pos }), a = reply.value;
@@ -92,7 +92,7 @@ export function tokensZone(host) {
       type: "button", class: "lv-button lv-small lv-branch", "data-branch": b.name, "aria-pressed": String(b.current),
       title: plain(`${b.parent ? `from ${b.parent} at event ${b.fork_n}${b.reason ? `: ${b.reason}` : ""}. ` : ""}${b.n_tokens} tokens: ${b.text}`),
       onclick: () => { if (!b.current) drive.work({ ask: "switch", name: b.name }); },
-    }, h("span", { "aria-hidden": "true" }, b.parent ? "⑂ " : ""), h("bdi", {}, plain(b.name)), b.reason ? h("span", { class: "lv-remark" }, h("bdi", {}, plain(b.reason).slice(0, 28))) : null))));
+    }, b.parent ? svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: "M4 2v12M4 9c0-4 8-2 8-7" })) : null, h("bdi", {}, plain(b.name)), b.reason ? h("span", { class: "lv-remark" }, h("bdi", {}, plain(b.reason).slice(0, 28))) : null))));
     settleWays();
   };
   return { node, draw, watch: ["tokens", "n_tokens", "n_ahead", "branches"] };
