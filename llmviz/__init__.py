@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import os
 
     from llmviz import sampling, show
-    from llmviz.trace import Debugger
+    from llmviz.trace import Debugger, open_trace
 
 __version__ = "0.1.0"
 
@@ -62,6 +62,7 @@ __all__ = [
     "generate_steps",
     "load",
     "open_gguf",
+    "open_trace",
     "sampling",
     "show",
 ]
@@ -80,11 +81,11 @@ def load(path: str | os.PathLike[str], **params: Any) -> Model:
 
 def __getattr__(name: str) -> Any:
     # widgets and the debugger are imported when they are first asked for: the engine needs neither
-    if name == "Debugger":
+    if name in ("Debugger", "open_trace"):
         import llmviz.show  # noqa: F401  tells the debugger how a notebook shows it
-        from llmviz.trace import Debugger
+        from llmviz import trace
 
-        return Debugger
+        return getattr(trace, name)
     if name in ("plots", "sampling", "show"):  # plots is not in __all__: it needs matplotlib
         import importlib
 

@@ -32,6 +32,7 @@ NAMES = [
     "generate_steps",
     "load",
     "open_gguf",
+    "open_trace",
     "sampling",
     "show",
 ]

@@ -10,7 +10,9 @@ from llmviz.trace.breakpoints import Breakpoint, BreakWarning
 from llmviz.trace.debugger import Debugger, DebuggerError
 from llmviz.trace.edits import Edit, Intervention
 from llmviz.trace.kept import Kept
+from llmviz.trace.opened import Trace, open_trace
 from llmviz.trace.recorder import AttentionBlock, CellsRecord, Recorder, TokenRecord
+from llmviz.trace.storage_zip import TraceError
 from llmviz.trace.summary import Statistics, statistics
 from llmviz.trace.timeline import Here, OpenScope, Record
 
@@ -31,5 +33,8 @@ __all__ = [
     "Recorder",
     "Statistics",
     "TokenRecord",
+    "Trace",
+    "TraceError",
+    "open_trace",
     "statistics",
 ]

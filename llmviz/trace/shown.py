@@ -196,10 +196,12 @@ def candidates(recorder: Recorder, selected: int = -1) -> Candidates | None:
     picked = tokens[selected] if 0 <= selected < len(tokens) else None
     if picked is not None and picked.top:
         return Candidates(picked.top, picked.id, picked.pos)
-    if recorder.logits is None:
+    if recorder.logits is None and not recorder.top:
         return None
     last = tokens[-1] if tokens else None
     chosen = last.id if last is not None and last.n > recorder.logits_n else None
+    if recorder.logits is None:  # a trace that has only the likeliest
+        return Candidates(recorder.top, chosen, len(tokens) - (chosen is not None))
     p = probabilities(recorder.logits)
     entropy = float(-(p[p > 0] * np.log(p[p > 0])).sum())
     return Candidates(recorder.top, chosen, len(tokens) - (chosen is not None), len(p), entropy)

@@ -23,6 +23,7 @@ float64, as the recorder has them); attention can be stored as float16, at half 
 
 from __future__ import annotations
 
+import enum
 import math
 import os
 import sys
@@ -72,6 +73,8 @@ def save(
 
 def plain(x: Any) -> Any:
     """A parameter as JSON can hold it; what is no number, text or list becomes its name."""
+    if isinstance(x, enum.Enum):
+        return x.name
     if isinstance(x, (np.generic, np.ndarray)):
         x = x.tolist()
     if isinstance(x, float) and not math.isfinite(x):
