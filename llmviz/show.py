@@ -23,6 +23,7 @@ __all__ = [
     "map",
     "output",
     "panel",
+    "sampler",
     "tensor",
     "timeline",
     "tokens",
@@ -88,7 +89,7 @@ def output(dbg: Debugger, **traits: Any) -> widgets.OutputView:
 
 
 def sampler(dbg: Debugger, **traits: Any) -> widgets.SamplerView:
-    """How the token was chosen, sampler by sampler; move a parameter to see what it would change."""
+    """How the token was chosen, sampler by sampler; a moved parameter replays it."""
     return _widgets().SamplerView(dbg, **traits)
 
 
@@ -102,9 +103,23 @@ def timeline(dbg: Debugger, **traits: Any) -> widgets.TimelineView:
     return _widgets().TimelineView(dbg, **traits)
 
 
-def tokens(dbg: Debugger, **traits: Any) -> widgets.TokensView:
-    """The text so far, shaded by probability."""
-    return _widgets().TokensView(dbg, **traits)
+def tokens(
+    subject: Any, text: str | None = None, **traits: Any
+) -> widgets.TokenizerView | widgets.TokensView:
+    """Why these tokens: ``tokens(model, text)``; ``tokens(model, text, other=model2)`` compares.
+
+    Of a debugger: its text so far, shaded by probability.
+
+    Parameters
+    ----------
+    subject : Model, Vocab, path of a GGUF file, or Debugger
+    text : str
+    """
+    if not isinstance(subject, Debugger):
+        return _widgets().TokenizerView(subject, text or "", **traits)
+    if text is not None:
+        raise LlmvizError("a debugger has its own text: give the model to see another one's tokens")
+    return _widgets().TokensView(subject, **traits)
 
 
 class _Shown:

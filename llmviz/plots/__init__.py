@@ -28,6 +28,7 @@ from llmviz.plots.map import map
 from llmviz.plots.output import output
 from llmviz.plots.sampler import sampler
 from llmviz.plots.tensor import tensor
+from llmviz.plots.tokenizer import tokenizer
 from llmviz.plots.tokens import tokens
 
 __all__ = [
@@ -41,5 +42,6 @@ __all__ = [
     "output",
     "sampler",
     "tensor",
+    "tokenizer",
     "tokens",
 ]

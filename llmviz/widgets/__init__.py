@@ -17,6 +17,7 @@ from llmviz.widgets.panel import DebuggerPanel
 from llmviz.widgets.sampler import SamplerView
 from llmviz.widgets.tensor import TensorView
 from llmviz.widgets.timeline import TimelineView
+from llmviz.widgets.tokenizer import TokenizerView
 from llmviz.widgets.tokens import TokensView
 
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "SamplerView",
     "TensorView",
     "TimelineView",
+    "TokenizerView",
     "TokensView",
 ]
