@@ -27,11 +27,18 @@ __all__ = [
     "cells_window",
     "end_of_news",
     "scale_of",
+    "short",
     "window",
 ]
 
+_NAME = 200  # characters of a name: llama.cpp's have at most 63, a file's may have any number
 _FEW = 16  # columns that are shown even where most of them hold nothing new
 _OUTLIER = 4.0  # a maximum this many times the 99th percentile would leave the rest one colour
+
+
+def short(text: str, most: int = _NAME) -> str:
+    """A name or label as far as it is worth showing."""
+    return text if len(text) <= most else text[:most] + "…"
 
 
 # -- tensors -------------------------------------------------------------------------------------

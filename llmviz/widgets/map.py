@@ -8,6 +8,7 @@ import traitlets as t
 
 from llmviz.steps import STEPS
 from llmviz.trace import DebuggerError
+from llmviz.trace.shown import short
 from llmviz.widgets.drive import SLICE, DrivingView
 from llmviz.widgets.follow import answers
 from llmviz.widgets.journey import Journey
@@ -64,7 +65,8 @@ class MapView(DrivingView):
         self.step = dbg.here.step if dbg.here is not None else 0
         self.seconds = {str(step): seconds for step, seconds in dbg.seconds.items()}
         self.scopes = [
-            {"name": s.name, "depth": s.depth, "step": s.step, "n": s.n} for s in dbg.scope_stack
+            {"name": short(s.name), "depth": s.depth, "step": s.step, "n": s.n}
+            for s in dbg.scope_stack
         ]
         track = Journey.of(dbg).track
         now = track.pass_at(dbg.n)

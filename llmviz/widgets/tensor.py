@@ -10,7 +10,7 @@ import traitlets as t
 from llmviz.trace import Intervention, statistics
 from llmviz.trace.details import details
 from llmviz.trace.glossary import gloss
-from llmviz.trace.shown import window
+from llmviz.trace.shown import short, window
 from llmviz.trace.summary import as_matrix
 from llmviz.widgets.edits import EditsView
 from llmviz.widgets.follow import answers
@@ -66,7 +66,7 @@ class TensorView(EditsView):
         event: dict[str, Any] = {
             "n": here.n,
             "kind": here.kind,
-            "name": here.name,
+            "name": short(here.name),
             "depth": here.depth,
             "step": here.step,
             "op": getattr(here.about, "op", None) if here.kind == "node" else None,
@@ -155,7 +155,7 @@ class TensorView(EditsView):
             "values": [[number(x) for x in line] for line in part],
             "refs": [
                 [
-                    f"{here.name}[{','.join(map(str, cut.place(row + r, column + c)))}]"
+                    f"{short(here.name)}[{','.join(map(str, cut.place(row + r, column + c)))}]"
                     for c in range(part.shape[1])
                 ]
                 for r in range(part.shape[0])
@@ -177,4 +177,4 @@ def _finite(x: float | None) -> float | None:
 
 
 def _sources(tensor: Any) -> list[str]:
-    return [str(s.name) for s in getattr(tensor, "src", ()) if s is not None][:10]
+    return [short(str(s.name)) for s in getattr(tensor, "src", ()) if s is not None][:10]

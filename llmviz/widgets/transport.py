@@ -6,6 +6,7 @@ from typing import Any
 
 import traitlets as t
 
+from llmviz.trace.shown import short
 from llmviz.trace.timeline import shape_text
 from llmviz.widgets.drive import DrivingView
 from llmviz.widgets.follow import answers
@@ -108,4 +109,4 @@ def heading(dbg: Any) -> str:
     if here is None:
         return "not started"
     shape = f", {shape_text(here.shape)} {here.dtype}" if here.shape is not None else ""
-    return f"event {here.n}, step {here.step}, {here.kind} {here.name}{shape}"
+    return f"event {here.n}, step {here.step}, {here.kind} {short(here.name)}{shape}"

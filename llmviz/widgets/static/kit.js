@@ -239,7 +239,7 @@ export function createView({ model, el }, name, label, build) {
   const host = {
     model, root, el,
     redraw() { queueMicrotask(draw); },
-    say(text) { if (live.textContent !== text) live.textContent = text; },
+    say(text) { const said = plain(text); if (live.textContent !== said) live.textContent = said; },
     on(event, listener) {
       model.on(event, listener);
       endings.push(() => model.off(event, listener));

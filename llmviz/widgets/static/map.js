@@ -1,5 +1,5 @@
 // The map of the sixteen steps, the open scopes, and the explanation of a step.
-import { h, fill, alone, card, roving } from "./kit.js";
+import { h, fill, alone, card, plain, roving } from "./kit.js";
 import { driver } from "./driver.js";
 
 function time(seconds) {
@@ -54,7 +54,7 @@ export function scopeZone(host) {
   const draw = () => {
     const scopes = model.get("scopes") || [];
     node.hidden = !scopes.length;
-    fill(list, ...scopes.map((s) => h("li", { "data-scope": s.name, "data-n": s.n }, h("button", { type: "button", title: `Go to where ${s.name} begins, event ${s.n}`, onclick: () => drive.travel(s.n) }, s.name))));
+    fill(list, ...scopes.map((s) => h("li", { "data-scope": s.name, "data-n": s.n }, h("button", { type: "button", title: `Go to where ${plain(s.name)} begins, event ${s.n}`, onclick: () => drive.travel(s.n) }, plain(s.name)))));
     settle();
   };
   return { node, draw, watch: ["scopes"] };
