@@ -102,8 +102,7 @@ class HeadsView(DebuggerView):
         """Split the newest logit, where the recorder has what that needs."""
         super().draw()
         if not self.shows("heads"):
-            self._heads_release()
-            return
+            return  # what it asked for once stays asked: who looks elsewhere comes back
         self._heads_ask()
         if self.dbg.running and self._heads_of is not None:
             return
@@ -273,7 +272,7 @@ class HeadsView(DebuggerView):
         if view is None or view.closed:
             return None
         view.layer, view.head = layer, head
-        if view.has_trait("view") and view is not self:
+        if view.has_trait("view"):
             view.view = "attention"
         return view
 

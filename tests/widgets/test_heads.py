@@ -263,18 +263,23 @@ def test_it_can_be_docked_beside_attention(model):
         def shows(self, view):
             return view == self.visible
 
-        visible = "heads"
+        visible = "attention"
 
     dbg = debug(model)
     view = Docked(dbg)
+    assert not dbg.recorder.wants("kqv_out-0"), "nothing is kept for what nobody looked at"
+    view.visible = "heads"
+    view.refresh()
     dbg.next_token()
     assert view.shares and "HeadsView" not in view.fallback_text()
     assert view.look(3, 1) is view and (view.layer, view.head, view.follow) == (3, 1, False)
     view.switch_off(3, 1)
     assert view.heads_change["before"] != view.heads_change["now"]
     view.visible = "attention"
+    dbg.next_token()
+    view.visible = "heads"
     view.refresh()
-    assert not dbg.recorder.wants("kqv_out-0"), "nothing is kept for what cannot be seen"
+    assert view.heads_about["id"] == dbg.tokens[-1].id, "who comes back need not measure"
 
 
 def test_a_click_while_the_run_is_under_way_changes_nothing(model):
