@@ -9,10 +9,13 @@ import traitlets as t
 from llmviz.errors import LlmvizError
 from llmviz.widgets.attention import AttentionView
 from llmviz.widgets.flow import FlowView
+from llmviz.widgets.follow import DebuggerView
+from llmviz.widgets.heads import HeadsView
 from llmviz.widgets.kv_cache import KVCacheView
 from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
 from llmviz.widgets.output import OutputView
+from llmviz.widgets.sampler import SamplerView
 from llmviz.widgets.source import SourceView
 from llmviz.widgets.tensor import TensorView
 from llmviz.widgets.timeline import TimelineView
@@ -21,7 +24,7 @@ from llmviz.widgets.watches import WatchesView
 
 __all__ = ["VIEWS", "DebuggerPanel"]
 
-VIEWS = ("flow", "tensor", "attention", "kv_cache", "logits", "output")
+VIEWS = ("flow", "tensor", "attention", "heads", "kv_cache", "logits", "sampler", "output")
 """The views in the middle, as their tabs stand."""
 
 
@@ -46,6 +49,8 @@ class DebuggerPanel(
     OutputView,
     KVCacheView,
     AttentionView,
+    HeadsView,
+    SamplerView,
     _Flow,
 ):
     """All views of one debugger in one place; see each of them for its traits.
@@ -92,6 +97,14 @@ class DebuggerPanel(
         if not self.dbg.running:
             self.spoken = heading(self.dbg)
 
+    def fallback_text(self) -> str:
+        """Where the run stands, in plain lines."""
+        return DebuggerView.fallback_text(self)
+
+    def fallback_html(self) -> str:
+        """Where the run stands, as a static table."""
+        return DebuggerView.fallback_html(self)
+
     def shows(self, view: str) -> bool:
         """Only one view stands in the middle."""
         return view not in VIEWS or view == self.view
@@ -105,8 +118,14 @@ class DebuggerPanel(
         # Everything that was left out while it could not be seen.
         self._drawn = -1
         self._cells_of = -1
-        self._top_of = self._attention_of = None
+        self._top_of = self._attention_of = self._heads_of = None
         self.refresh()
+
+    @t.observe("look_at")
+    def _look(self, change: Any) -> None:
+        """The heads view asked to see one head's attention."""
+        if change.new and hasattr(self, "_answers"):
+            self.view = "attention"
 
     @t.observe("opened_node")
     def _open_node(self, change: Any) -> None:
@@ -133,7 +152,9 @@ def view_for(dbg: Any) -> str:
         return "tensor"
     if here.name in ("kv_cells", "slots"):
         return "kv_cache"
-    if here.step in (14, 15):
+    if here.step == 15:
+        return "sampler"
+    if here.step == 14:
         return "logits"
     if here.step == 16:
         return "output"

@@ -67,10 +67,31 @@ def press(page, action: str) -> None:
     settled(page)
 
 
-def shoot(page, name: str, tmp_path: Path) -> None:
+def shoot(page, name: str, tmp_path: Path, what: str = ".llmviz") -> None:
     folder = Path(os.environ.get("LLMVIZ_SCREENSHOTS", tmp_path))
-    page.locator(".llmviz").screenshot(path=folder / name)
-    assert (folder / name).stat().st_size < 300_000
+    page.locator(what).screenshot(path=folder / name)
+    assert (folder / name).stat().st_size < 250_000
+
+
+def shoot_all(page, theme: str, tmp_path: Path) -> None:
+    """Pictures of the panel and of each view in it."""
+    page.evaluate("document.activeElement.blur()")
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(700)
+    shoot(page, f"quickstart-{theme}.png", tmp_path)
+    for tab, name in [
+        ("flow", "panel"),
+        ("tensor", "tensor"),
+        ("kv_cache", "kv"),
+        ("logits", "logits"),
+        ("output", "output"),
+        ("attention", "attention"),
+    ]:
+        page.click(f"[data-tab='{tab}']")
+        page.mouse.move(5, 5)
+        page.evaluate("document.activeElement.blur()")
+        page.wait_for_timeout(500)
+        shoot(page, f"{name}-{theme}.png", tmp_path, ".llmviz" if tab == "flow" else ".lv-middle")
 
 
 def test_stepping_a_real_model(smollm2_path, tmp_path):
@@ -176,18 +197,14 @@ def test_stepping_a_real_model(smollm2_path, tmp_path):
         page.wait_for_selector("[data-panel=attention]:visible")
         page.click("[data-head='4']")
         page.wait_for_function("document.querySelector('[data-head=\"4\"]').ariaPressed === 'true'")
-        page.evaluate("document.activeElement.blur()")
-        page.mouse.move(5, 5)
-        page.wait_for_timeout(700)
-        shoot(page, "quickstart-light.png", tmp_path)
+        shoot_all(page, "light", tmp_path)
         light = page.evaluate("getComputedStyle(document.querySelector('.llmviz')).backgroundColor")
         lab.command(page, "apputils:change-theme", theme="JupyterLab Dark")
         page.wait_for_function(
             "c => getComputedStyle(document.querySelector('.llmviz')).backgroundColor !== c",
             arg=light,
         )
-        page.wait_for_timeout(700)
-        shoot(page, "quickstart-dark.png", tmp_path)
+        shoot_all(page, "dark", tmp_path)
         box = page.locator(".llmviz").bounding_box()
         assert box["height"] <= 880 and box["width"] > 1000, "it fits a 1080p screen"
         assert page.evaluate("document.querySelectorAll('.llmviz').length") == 1

@@ -135,7 +135,9 @@ def check(h, straight: Straight) -> int:
             continue
         got = float(value)
         same = np.float32(got) == np.float32(truth)
-        assert same or math.isclose(got, truth, rel_tol=1e-9, abs_tol=1e-12), (ref, value, truth)
+        # The sampler view's raw p is the chain's own float32 softmax.
+        close = 3e-7 if ref.startswith("p_raw[") else 1e-9
+        assert same or math.isclose(got, truth, rel_tol=close, abs_tol=1e-12), (ref, value, truth)
         checked += 1
     return checked
 

@@ -12,11 +12,14 @@ import { sourceZone } from "./source.js";
 import { flowZone } from "./flow.js";
 import { tensorZone } from "./tensor.js";
 import { attentionZone } from "./attention.js";
+import { headsZone } from "./heads.js";
+import { samplerZone } from "./sampler.js";
 import { kvCacheZone } from "./kv_cache.js";
 import { logitsZone } from "./logits.js";
 import { outputZone } from "./output.js";
 
-const TABS = [["flow", "Flow", flowZone], ["tensor", "Tensor", tensorZone], ["attention", "Attention", attentionZone], ["kv_cache", "KV cache", kvCacheZone], ["logits", "Logits", logitsZone], ["output", "Output", outputZone]];
+const TABS = [["flow", "Flow", flowZone], ["tensor", "Tensor", tensorZone], ["attention", "Attention", attentionZone], ["heads", "Heads", headsZone],
+  ["kv_cache", "KV cache", kvCacheZone], ["logits", "Logits", logitsZone], ["sampler", "Sampler", samplerZone], ["output", "Output", outputZone]];
 
 // The current event in one line.
 function hereZone(host) {
@@ -45,7 +48,7 @@ function tabsZone(host, zones, stage) {
   const list = h("div", { class: "lv-tabs", role: "tablist", "aria-label": "Views" }, buttons);
   const pin = h("button", { type: "button", class: "lv-button lv-small", "data-action": "pin", title: "Let the view follow the event, or keep the one that is open", onclick: () => host.set("pinned", !model.get("pinned")) });
   const wide = h("button", { type: "button", class: "lv-button lv-small", "data-action": "wide", title: "Only this view", onclick: () => host.set("wide", !model.get("wide")) }, "Wide");
-  const node = h("div", { class: "lv-tab-line" }, list, h("span", { class: "lv-grow" }), pin, wide);
+  const node = h("div", { class: "lv-tab-line" }, list);
   const settle = roving(list, "button");
   let shown = null;
   const draw = () => {
@@ -65,7 +68,7 @@ function tabsZone(host, zones, stage) {
     if (shown !== view) { shown = view; host.redraw(); }
   };
   host.on("change:wide", () => { draw(); });
-  return { node, draw, watch: ["view", "pinned", "wide"] };
+  return { node, draw, watch: ["view", "pinned", "wide"], tools: h("span", { class: "lv-here-tools" }, pin, wide) };
 }
 
 function build(host) {
@@ -81,6 +84,7 @@ function build(host) {
     return { ...zone, hidden: () => model(host) !== id };
   });
   const stage = h("div", { class: "lv-stage" }), tabs = tabsZone(host, views, stage);
+  here.node.append(tabs.tools);
   host.root.classList.add("lv-panel");
   host.root.prepend(transport.node);
   host.root.append(
