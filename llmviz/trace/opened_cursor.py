@@ -74,7 +74,7 @@ class Cursor:
             return None
         record = table[i]
         self.recorder.stand_at(record.n, self._at_end())
-        value, about = held_value(self._stored, self.recorder, record)
+        value, about = held_value(self._stored, self.recorder, i)
         self.here = HeldHere(record, value, about)
         return self.here
 

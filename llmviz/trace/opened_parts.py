@@ -190,12 +190,7 @@ class HeldRecorder(Recorder):
         self._copies: dict[str, deque[Kept]] = {}
         self.dropped = stored.attrs.get("dropped", int, 0)
         self._text = stored.attrs.get("dropped_text", str, "")
-        names = stored.events.names
-        enters = stored.events.kind == 0
-        if "process_ubatch" in names:
-            enters = enters & (stored.events.name == names.index("process_ubatch"))
-        else:
-            enters = np.zeros(len(stored.events), bool)
+        enters = (stored.events.kind == 0) & (stored.events.name == stored.ubatch_name)
         self._passes = stored.events.n[enters]
         self._attention: dict[int, deque[AttentionBlock]] | None = None
 
@@ -262,14 +257,17 @@ class HeldRecorder(Recorder):
         return done[count - 1][1] if count else None
 
 
-def held_value(stored: Stored, recorder: HeldRecorder, record: Record) -> tuple[Any, Any]:
-    """What a trace holds of an event: its value, or a mapping that says what is missing; `about`.
+def held_value(stored: Stored, recorder: HeldRecorder, i: int) -> tuple[Any, Any]:
+    """What a trace holds of event index i: its value, or a mapping that says what is missing, and
+    its `about`.
 
     The recorder stands at this event.
     """
+    record: Record = stored.events[i]
     n, name = record.n, record.name
     if record.kind == "node":
-        tensor = stored.tensor(name, None if record.shape is None else len(record.shape))
+        rank = None if record.shape is None else len(record.shape)
+        tensor = stored.tensor(name, rank, nth=stored.nth_in_pass(i))
         value = next((k.array for k in recorder.values(name) if k.n == n), None)
         if value is None and name.startswith(ATTENTION):
             blocks = recorder.attention.get(tensor.il if tensor.il >= 0 else _tail(name), ())

@@ -342,16 +342,43 @@ class Stored(Checked):
                 parts = unpack(data, [tuple(s) for s in shapes], about.get("along", int, 0))
             except ValueError as error:
                 raise self.error(str(error), array) from error
-            op = about.get("op", str, "")
+            ops = about.texts("ops")
+            if len(ops) != len(n):
+                raise self.error(f"{len(ops)} ops for {len(n)} events", array)
             for i, part in enumerate(parts):
-                out.append(Kept(name, n[i], part, self.tensor(name, part.ndim, op), passes[i]))
+                out.append(Kept(name, n[i], part, self.tensor(name, part.ndim, ops[i]), passes[i]))
         return deque(sorted(out, key=lambda k: k.n))
 
-    def tensor(self, name: str, ndim: int | None = None, op: str = "") -> HeldTensor:
-        """The last tensor of the graph with this name and rank, or one that has only a name."""
+    def tensor(self, name: str, ndim: int | None = None, op: str = "", nth: int = -1) -> HeldTensor:
+        """The nth tensor of the graph with this name and rank (and op, where there is one such).
+
+        One that has only a name and an op where the graph is not known.
+        """
         named = self._tensors.get(name, [])
-        fits = [t for t in named if ndim is None or len(t.shape) == ndim]
-        return (fits or named or [HeldTensor(name, op)])[-1]
+        fits = [t for t in named if ndim is None or len(t.shape) == ndim] or named
+        fits = [t for t in fits if t.op == op] or fits or [HeldTensor(name, op)]
+        return fits[min(nth, len(fits) - 1)]
+
+    def nth_in_pass(self, i: int) -> int:
+        """How many events of the same name and rank came before event index i in its ubatch."""
+        t = self.events
+        begins = np.flatnonzero(
+            (t.kind[:i] == 0) & (t.step[:i] == 13) & (t.name[:i] == self.ubatch_name)
+        )
+        first = int(begins[-1]) if begins.size else 0
+        rank = self._ranks[t.shape[first : i + 1]]
+        return int(((t.name[first:i] == t.name[i]) & (rank[:-1] == rank[-1])).sum())
+
+    @cached_property
+    def _ranks(self) -> np.ndarray:
+        """Rank of each shape; the last is that of index -1, no shape."""
+        return np.array([*(len(shape) for shape, _ in self.events.shapes), -1])
+
+    @cached_property
+    def ubatch_name(self) -> int:
+        """Number of the name of the scope that a ubatch is; -1 where there was none."""
+        names = self.events.names
+        return names.index("process_ubatch") if "process_ubatch" in names else -1
 
     @cached_property
     def _tensors(self) -> dict[str, list[HeldTensor]]:

@@ -71,7 +71,7 @@ def _packed(name: str, copies: list[Kept], sizes: dict[str, int]) -> Variable:
         start += a.shape[along]
     attrs = {
         "name": copies[0].name,
-        "op": op,
+        "ops": [str(getattr(k.tensor, "op", "")) for k in copies],
         "n": [k.n for k in copies],
         "pass": [k.pass_ for k in copies],
         "shapes": [list(s) for s in shapes],
