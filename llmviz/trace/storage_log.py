@@ -213,7 +213,7 @@ class RunLog:
         self.samplers: list[SamplerRow] = []
         self.lost = 0
         self._last = -1
-        self._measured: dict[str, Statistics] = {}
+        self._measured: dict[str, Statistics | None] = {}
         self._cells: CellsRecord | None = None
 
     def see(self, here: Here, recorder: Any) -> None:
@@ -252,6 +252,10 @@ class RunLog:
             return
         rest = (np.nan if x is None else x for x in (s.min, s.max, s.mean, s.std))
         self.statistics.add(n, self.names(name), s.count, s.nan, s.inf, *rest)
+
+    def measured(self, recorder: Any) -> None:
+        """Take note of statistics that the recorder still has from before it went back."""
+        self._measured = {name: recorder.stats(name) for name in self._measured}
 
     def forget(self, last: int) -> None:
         """Forget everything of events after number `last`."""
@@ -318,8 +322,10 @@ class Logged(Breaking):
         return took
 
     def _restore(self, n: int, last: int) -> int:
+        start = super()._restore(n, last)
         self.log.forget(last)
-        return super()._restore(n, last)
+        self.log.measured(self.recorder)
+        return start
 
     def _renew_here(self) -> None:
         super()._renew_here()

@@ -167,6 +167,35 @@ def test_what_lies_in_the_past_is_saved_up_to_there(
     assert stored.zip.attrs["edits"][0]["kind"] == "TokenEdit"
 
 
+def test_statistics_are_of_their_event_wherever_a_walk_leads(
+    tiny_model: Callable[..., str],
+) -> None:
+    """Nodes are measured where somebody steps; a replay measures none and must log none."""
+    dbg = Debugger(tiny_model(), PROMPT, chain(), n_predict=4, n_ctx=64)
+    dbg.break_on("layer-1")
+    for _ in range(3):
+        dbg.run()
+        for _ in range(12):
+            dbg.step_into()
+    assert len(dbg.log.statistics) > 20
+    first = int(dbg.log.statistics.columns[0][0])
+    dbg.goto(first + 4)
+    dbg.zero("attn_norm-1")
+    dbg.run()
+    for _ in range(12):
+        dbg.step_into()
+    dbg.undo_edit(dbg.edits[0])
+    whole = Debugger(tiny_model(), PROMPT, chain(), n_predict=4, want="*", n_ctx=64)
+    whole.goto(dbg.n)
+    truth = {row[0]: row for row in zip(*whole.log.statistics.columns)}
+    rows = list(zip(*dbg.log.statistics.columns))
+    assert rows
+    for row in rows:
+        n, name, *numbers = row
+        assert dbg.log.names.all[name] == whole.log.names.all[truth[n][1]]
+        assert numbers == list(truth[n][2:])
+
+
 def test_nothing_has_run_yet(tiny_model: Callable[..., str], tmp_path: Path) -> None:
     dbg = Debugger(tiny_model(), PROMPT)
     dbg.save(tmp_path / "empty.zarr.zip")
