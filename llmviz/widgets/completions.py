@@ -13,6 +13,7 @@ __all__ = ["complete"]
 MOST = 10
 _WORD = re.compile(r"[A-Za-z_][\w.\-*]*$")
 _LAYER = re.compile(r"-\d+$")
+_LAYER_BEGINS = re.compile(r"-\d*$")
 
 _PLACES = (
     ("step ", "where a step begins: step 13"),
@@ -59,8 +60,9 @@ def complete(text: str, dbg: Any, *, places: bool = False) -> list[dict[str, str
 
 def _nodes(dbg: Any, word: str) -> list[tuple[str, str]]:
     known = dbg.known.nodes if hasattr(dbg, "known") else dbg._known.nodes
-    if _LAYER.search(word):  # a layer is being written: the very nodes
-        return [(name, "node") for name in sorted(known, key=len) if name.startswith(word)]
+    if _LAYER_BEGINS.search(word):  # a layer is being written: the very nodes
+        fits = [name for name in known if name.startswith(word)]
+        return [(name, "node") for name in sorted(fits, key=lambda name: (len(name), name))]
     stems = {_LAYER.sub("-", name) for name in known}
     if not stems:
         stems = {*PLAIN_NODES, *(f"{name}-" for name in LAYER_NODES)}
