@@ -90,6 +90,7 @@ class Trace(Cursor):
     error: Exception | None = None
     stopped_by = "goal"
     _events: tuple[Any, ...] = ()  # no generator stands anywhere
+    _source = SimpleNamespace(history=SimpleNamespace(points=()))  # nor is there a way back
 
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MOST_BYTES) -> None:
         stored = Stored(path, max_bytes)
