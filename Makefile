@@ -85,8 +85,9 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.test model
+bench: $(VENV)/.test model chromium
 	$(BIN)/python tests/benchmarks/bench_engine.py $(BENCH_ARGS)
+	$(BIN)/python tests/benchmarks/bench_panel.py $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

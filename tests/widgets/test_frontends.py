@@ -78,6 +78,15 @@ def test_ten_views_twice_over_and_through_a_restart(
         text = page.locator(frontends.OUTPUT).all_inner_texts()
         assert all(t.strip() for t in text) and text[0] == text[1] == text[2]
 
+        # Two clicks, the second before the first has come back: both count.
+        page.evaluate(
+            "s => { const b = document.querySelector(s + \" [data-action='into']\");"
+            " b.click(); b.click(); }",
+            frontends.OUTPUT,
+        )
+        here += 2
+        front.wait_shown([here + 2] * n_views)
+
         # A busy kernel: the click waits, and counts once.
         page.evaluate(
             "() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
