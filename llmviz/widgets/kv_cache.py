@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import traitlets as t
 
 from llmviz.trace.shown import cells_window
@@ -23,7 +25,8 @@ class KVCacheView(EditsView):
     cell_text : list of str
         Piece of the token in each shown cell.
     cells : dict
-        first (number of the first shown cell), total, used, fresh (numbers of cells just given).
+        first (number of the first shown cell), total, used, fresh (numbers of cells just given);
+        bytes and formula (of the whole cache) where the run has an engine.
     """
 
     view_name = "kv_cache"
@@ -64,4 +67,12 @@ class KVCacheView(EditsView):
             "total": total,
             "used": record.used,
             "fresh": sorted(i for i in record.fresh if first <= i < last),
+            **_memory(getattr(self.dbg.ctx, "memory", None)),
         }
+
+
+def _memory(cache: Any) -> dict[str, Any]:
+    """What the cache takes and how that comes about, where the run has an engine."""
+    if not hasattr(cache, "total_size"):
+        return {}
+    return {"bytes": cache.total_size(), "formula": cache.size_formula()}

@@ -1,19 +1,19 @@
 // The cells of the KV cache: filled, empty, just written; colour says the sequence.
-import { h, fill, alone, card, numbers, visible, moved } from "./kit.js";
+import { h, fill, alone, card, numbers, visible, plain, moved } from "./kit.js";
 import { driver } from "./driver.js";
 
 export function kvCacheZone(host) {
   const { model } = host;
   const { node, body, remark } = card("KV cache", { class: "lv-card lv-kv" });
   const grid = h("div", { class: "lv-cells", tabindex: 0, role: "group", "aria-label": "Cells of the KV cache. Arrow keys move." });
-  const readout = h("output", { class: "lv-readout" });
+  const readout = h("output", { class: "lv-readout" }), formula = h("p", { class: "lv-remark lv-kv-formula" });
   const empty = h("p", { class: "lv-empty" }, "Cells appear when the first ubatch is given some (step 13).");
   const number = (label, at) => h("input", { type: "number", min: -1, value: at, "aria-label": label, class: "lv-narrow" });
   const from = number("From position", 0), to = number("Up to position, not included", 1);
   const forget = h("form", {
     class: "lv-row lv-forget", onsubmit: (e) => { e.preventDefault(); driver(host).work({ ask: "memory-op", op: "seq_rm", args: [0, Number(from.value), Number(to.value)] }); },
   }, h("span", { class: "lv-remark" }, "Forget positions"), from, h("span", { class: "lv-remark" }, "up to, not including,"), to, h("button", { type: "submit", class: "lv-button lv-small", "data-edit": "seq_rm", title: "seq_rm: remove these positions of sequence 0; between two decodes" }, "Forget"));
-  body.append(grid, readout, forget, empty);
+  body.append(grid, readout, forget, formula, empty);
   let squares = [], at = -1, shown = "";
 
   const show = (i, spoken) => {
@@ -39,12 +39,13 @@ export function kvCacheZone(host) {
   const draw = () => {
     const about = model.get("cells") || {}, has = about.total !== undefined;
     empty.hidden = has;
-    grid.hidden = readout.hidden = forget.hidden = !has;
+    grid.hidden = readout.hidden = forget.hidden = formula.hidden = !has;
     if (!has) { squares = []; shown = ""; grid.replaceChildren(); remark.textContent = ""; return; }
     const pos = numbers(model.get("cell_pos"), Int32Array), seq = numbers(model.get("cell_seq"), Int32Array);
     const text = model.get("cell_text") || [], fresh = new Set(about.fresh);
     const part = pos.length < about.total ? ` · showing ${pos.length}` : "";
-    remark.textContent = `${about.used.toLocaleString("en-US")} of ${about.total.toLocaleString("en-US")} cells used${part}`;
+    remark.textContent = `${about.used.toLocaleString("en-US")} of ${about.total.toLocaleString("en-US")} cells used${part}` + (about.bytes ? ` · ${(about.bytes / 2 ** 20).toFixed(2)} MiB in all layers` : "");
+    fill(formula, about.formula ? plain(about.formula.split("\n").join("; ")) : "");
     const state = [pos.join(), seq.join(), about.fresh.join(), about.first].join("|");
     if (state === shown) return;
     shown = state;
