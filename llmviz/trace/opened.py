@@ -194,7 +194,7 @@ class Trace(Cursor):
             out.append(self.recorder.dropped_text)
         if not self._stored.value_names():
             out.append("no values of nodes were kept: ask the recorder for them before the run")
-        if not self._stored.statistics:
+        if not self._stored.n_statistics:
             out.append("no node was watched: there are no statistics (Debugger(..., want='*'))")
         if sum(r.row is not None for r in self._stored.logits) < len(self._stored.logits):
             out.append("only the ten largest logits of each pass (dbg.log.keep_logits = True)")

@@ -252,7 +252,7 @@ class HeldRecorder(Recorder):
 
     def stats(self, name: str) -> Statistics | None:
         """Statistics of a node when it was last watched, None if it never was."""
-        done = self._stored.statistics.get(name, [])
+        done = self._stored.statistics(name)
         count = bisect_right(done, self._at, key=lambda x: x[0])
         return done[count - 1][1] if count else None
 
@@ -304,7 +304,7 @@ def _missing(stored: Stored, record: Record) -> dict[str, Any] | None:
     out: dict[str, Any] = {"value": ABSENT}
     if record.shape is not None:
         out |= {"shape": shape_text(record.shape), "dtype": record.dtype}
-    done = stored.statistics.get(record.name, [])
+    done = stored.statistics(record.name)
     i = bisect_right(done, record.n, key=lambda x: x[0]) - 1
     if i >= 0 and done[i][0] == record.n:
         s = done[i][1]

@@ -57,6 +57,7 @@ class Stored(Checked):
 
     def __init__(self, path: Any, max_bytes: int) -> None:
         super().__init__(path, max_bytes)
+        self._known_statistics: dict[str, list[tuple[int, Statistics]]] = {}
         try:
             self._check_version()
             self._pieces = self._read_pieces()
@@ -244,30 +245,38 @@ class Stored(Checked):
     # -- what is read when it is asked for -------------------------------------------------------
 
     @cached_property
-    def statistics(self) -> dict[str, list[tuple[int, Statistics]]]:
-        """By name: event numbers and statistics, oldest first."""
-        t = self.table(
-            "statistic",
-            n="iu",
-            name="iu",
-            count="i",
-            nan="i",
-            inf="i",
-            min="f",
-            max="f",
-            mean="f",
-            std="f",
-        )
-        names = self.events.names
+    def _statistics(self) -> dict[str, np.ndarray]:
+        """The columns, ordered by name and then by event."""
+        whole = dict.fromkeys(("n", "name"), "iu") | dict.fromkeys(("count", "nan", "inf"), "i")
+        t = self.table("statistic", **whole, **dict.fromkeys(("min", "max", "mean", "std"), "f"))
         self.ordered("statistic_n", t["n"])
-        self.within("statistic_name", t["name"], 0, len(names))
-        out: dict[str, list[tuple[int, Statistics]]] = {}
-        whole = (t[k].tolist() for k in ("n", "name", "count", "nan", "inf"))
-        parts = (t[k].tolist() for k in ("min", "max", "mean", "std"))
-        for n, name, *rest in zip(*whole, *parts, strict=True):
-            s = Statistics(*rest[:3], *(_given(x) for x in rest[3:]))
-            out.setdefault(names[name], []).append((n, s))
-        return out
+        self.within("statistic_name", t["name"], 0, len(self.events.names))
+        order = np.argsort(t["name"], kind="stable")
+        return {k: v[order] for k, v in t.items()}
+
+    @property
+    def n_statistics(self) -> int:
+        """How many there are, of all nodes and passes."""
+        return len(self._statistics["n"])
+
+    def statistics(self, name: str) -> list[tuple[int, Statistics]]:
+        """Event numbers and statistics of a node, oldest first; empty if it was never watched."""
+        known = self._known_statistics.get(name)
+        if known is None:
+            t = self._statistics
+            number = self._number_of.get(name, -1)
+            a, b = np.searchsorted(t["name"], [number, number + 1])
+            columns = [t[k][a:b].tolist() for k in ("n", "count", "nan", "inf")]
+            columns += [
+                list(map(_given, t[k][a:b].tolist())) for k in ("min", "max", "mean", "std")
+            ]
+            known = [(n, Statistics(*rest)) for n, *rest in zip(*columns, strict=True)]
+            self._known_statistics[name] = known
+        return known
+
+    @cached_property
+    def _number_of(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.events.names)}
 
     @cached_property
     def attention(self) -> dict[int, list[AttentionBlock]]:
@@ -377,8 +386,7 @@ class Stored(Checked):
     @cached_property
     def ubatch_name(self) -> int:
         """Number of the name of the scope that a ubatch is; -1 where there was none."""
-        names = self.events.names
-        return names.index("process_ubatch") if "process_ubatch" in names else -1
+        return self._number_of.get("process_ubatch", -1)
 
     @cached_property
     def _tensors(self) -> dict[str, list[HeldTensor]]:

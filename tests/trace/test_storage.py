@@ -79,7 +79,7 @@ def test_everything_comes_back_bit_for_bit(run: Debugger, path: Path) -> None:
         assert ours.row.tobytes() == theirs.row.tobytes()
         assert ours.top == theirs.top
     for name in {r.name for r in run.events if r.kind == "node"}:
-        assert stored.statistics[name][-1][1] == recorder.stats(name)
+        assert stored.statistics(name)[-1][1] == recorder.stats(name)
     for ours, theirs in zip(stored.samplers, run.log.samplers, strict=True):
         assert (ours.why, ours.draw, ours.selected) == (theirs.why, theirs.draw, theirs.selected)
         assert ours.logit.tobytes() == theirs.logit.tobytes()
@@ -93,8 +93,8 @@ def test_everything_comes_back_bit_for_bit(run: Debugger, path: Path) -> None:
 
 def test_statistics_of_every_pass_are_there(run: Debugger, path: Path) -> None:
     stored = Stored(path, 1 << 28)
-    assert len(stored.statistics["l_out-0"]) == run.recorder.passes
-    assert len(stored.statistics["l_out-0"]) > len({k.n for k in run.tokens if not k.given})
+    assert len(stored.statistics("l_out-0")) == run.recorder.passes
+    assert len(stored.statistics("l_out-0")) > len({k.n for k in run.tokens if not k.given})
 
 
 def test_the_same_run_gives_the_same_file(run: Debugger, path: Path, tmp_path: Path) -> None:
