@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "attention",
     "flow",
+    "gguf",
     "heads",
     "kv_cache",
     "logits",
@@ -66,6 +67,17 @@ def flow(dbg: Debugger, **traits: Any) -> widgets.FlowView:
 def heads(dbg: Debugger, attention: Any = None, **traits: Any) -> widgets.HeadsView:
     """Which heads pushed the newest token: its logit split over layers and heads."""
     return _widgets().HeadsView(dbg, attention, **traits)
+
+
+def gguf(model: Any, **traits: Any) -> widgets.GGUFView:
+    """What is in a file: header bytes and fields, tensors, one block taken apart.
+
+    Parameters
+    ----------
+    model : Model, GGUF, or path of a GGUF file
+        Of a path only the header is read.
+    """
+    return _widgets().GGUFView(model, **traits)
 
 
 def kv_cache(dbg: Debugger, **traits: Any) -> widgets.KVCacheView:

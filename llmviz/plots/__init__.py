@@ -22,6 +22,7 @@ from llmviz.plots._view import NothingToDraw
 from llmviz.plots.attention import attention
 from llmviz.plots.flow import flow
 from llmviz.plots.heads import heads
+from llmviz.plots.gguf import gguf
 from llmviz.plots.kv_cache import kv_cache
 from llmviz.plots.logits import logits
 from llmviz.plots.map import map
@@ -36,6 +37,7 @@ __all__ = [
     "attention",
     "flow",
     "heads",
+    "gguf",
     "kv_cache",
     "logits",
     "map",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from llmviz.widgets.attention import AttentionView
 from llmviz.widgets.flow import FlowView
 from llmviz.widgets.heads import HeadsView
+from llmviz.widgets.gguf import GGUFView
 from llmviz.widgets.kv_cache import KVCacheView
 from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
@@ -25,6 +26,7 @@ __all__ = [
     "DebuggerPanel",
     "FlowView",
     "HeadsView",
+    "GGUFView",
     "KVCacheView",
     "LogitsView",
     "MapView",
