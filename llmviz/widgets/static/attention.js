@@ -68,7 +68,7 @@ export function attentionZone(host) {
     overGrid.style.width = over.style.width;
     Object.assign(overMark.style, { left: head * wide + "px", top: layer * high + "px", width: wide + "px", height: high + "px" });
     const name = (pos) => { const t = axis.find((a) => a.pos === pos); return t ? piece(t.text) : `position ${pos}`; };
-    fill(overTitle, "how much ", name(about.query), " looks at ", about.key >= 0 ? name(about.key) : "one token after the first", ", every layer × head");
+    fill(overTitle, "how much ", name(about.query), " looks at ", about.key >= 0 ? name(about.key) : "one token after the first", ", every layer × head (blank: not held)");
     if (about.best && about.best.length && !overGrid.matches(":hover, :focus")) fill(overText, "most: ", h("button", { type: "button", class: "lv-button lv-small", "data-best": "", onclick: () => pickHead(about.best[0], about.best[1]) }, `layer ${about.best[0]}, head ${about.best[1]}`), " ", format(about.best[2]));
   };
   const settleHeads = roving(heads, "button"), settleQueries = roving(queries, "button"), settleKeys = roving(keys, "button");
@@ -140,7 +140,7 @@ export function attentionZone(host) {
       : `Layer ${layer} is not held (${about.dropped ? "it did not fit the recorder's memory; it is kept from the next token on" : "it has not run yet"}). Held: ${held.length > 8 ? `${held[0]} to ${held[held.length - 1]}` : held.join(", ")}.`;
     if (!has) return;
 
-    const scale = model.get("projector") ? 1.5 : 1, line = Math.round((n <= 12 ? 26 : 20) * scale);
+    const scale = model.get("projector") ? 1.5 : 1, line = Math.round((n <= 12 ? 26 : host.docked && n > 16 ? 16 : 20) * scale);
     const rooms = node.clientWidth > 620 ? (node.clientWidth < 760 ? 150 : 205) * scale : 0;
     const room = node.clientWidth - 26 - rooms - (n <= 12 ? 340 : 330) * scale;
     const wide = Math.max(4, Math.min(line, room / n));
