@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -487,3 +489,20 @@ def test_text_of_a_vocabulary_stays_text_and_a_large_model_stays_small(opened, m
     assert h.page.locator(".lv-card table tr").count() < 100
     assert "showing 64 of 5,200" in h.page.text_content(".lv-card table caption")
     assert h.page.locator(".lv-hd-grid").bounding_box()["height"] < 700
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures(opened, smollm2_path, tmp_path, scheme):
+    """The view over a real model, as the documentation shows it."""
+    options = {"n_ctx": 256, "n_predict": 2}
+    dbg = Debugger(llmviz.load(smollm2_path), "The capital of France is", **options)
+    view = HeadsView(dbg)
+    dbg.next_token()
+    h = opened(view, scheme)
+    first = h.page.locator(".lv-hd-top button").first
+    assert first.inner_text().startswith("layer 23, head 4 adds 2.82 of 17.37")
+    folder = Path(os.environ.get("LLMVIZ_SCREENSHOTS", tmp_path))
+    h.page.locator(".llmviz").screenshot(path=folder / f"heads-{scheme}.png")
+    assert (folder / f"heads-{scheme}.png").stat().st_size < 250_000

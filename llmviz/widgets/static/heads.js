@@ -11,7 +11,7 @@ const STYLE = `
 .llmviz .lv-hd-sum b { font-weight: 600; }
 .llmviz .lv-hd-body { display: flex; flex-wrap: wrap; gap: 0.9em 1.8em; align-items: flex-start; }
 .llmviz .lv-hd-left { max-width: 100%; overflow-x: auto; padding: 3px; }
-.llmviz .lv-hd-side { flex: 1; min-width: 17em; max-width: 30em; display: grid; gap: 0.8em; }
+.llmviz .lv-hd-side { flex: 1; min-width: 19em; max-width: 30em; display: grid; gap: 0.8em; }
 .llmviz .lv-hd-stage { display: grid; justify-content: start; column-gap: 0.4em; }
 .llmviz .lv-hd-axis { color: var(--lv-soft); font-size: max(13px, 0.93em); line-height: 1; font-variant-numeric: tabular-nums; position: relative; }
 .llmviz .lv-hd-axis span { position: absolute; white-space: nowrap; }
@@ -125,7 +125,7 @@ export function headsZone(host) {
     if (spoken) host.say(`${name(r, c)}: ${signed(x)} logits${c < about.n_head ? "" : ", not a head"}`);
   };
   const place = (r, c) => (c < about.n_head ? [c * size[0], r * size[1], size[0], size[1]] : [about.n_head * size[0] + gap, r * size[1], ffnWidth(), size[1]]);
-  const ffnWidth = () => Math.round(140 * (model.get("projector") ? 1.5 : 1));
+  const ffnWidth = () => { const big = model.get("projector") ? 1.5 : 1; return Math.round((node.clientWidth < 760 * big ? 106 : 140) * big); };
   const pick = (r, c) => {
     if (c >= about.n_head) return;
     looked = "";
@@ -176,8 +176,10 @@ export function headsZone(host) {
 
   const drawGrid = () => {
     const { n_layer: rows, n_head: columns } = about, big = model.get("projector") ? 1.5 : 1, letter = 13 * big;
-    const tall = Math.max(5, Math.min(20, Math.floor(540 / rows))) * big;
-    const room = Math.max(240, Math.min(node.clientWidth - 60 * big, node.clientWidth > 760 * big ? node.clientWidth * 0.6 : 9999)) - ffnWidth() - 60 * big;
+    const tall = Math.max(5, Math.min(20, Math.floor((host.docked ? 360 : 540) / rows))) * big;
+    // The list stands beside the grid where both have room, else below it.
+    const full = node.clientWidth - 30 * big, around = ffnWidth() + 64 * big, beside = Math.min(0.62 * full, full - 300 * big) - around;
+    const room = beside >= Math.max(150 * big, 9 * columns) ? beside : full - around;
     const wide = Math.max(4, Math.min(44 * big, Math.floor(room / columns)));
     size = [wide, tall];
     gap = 16 * big;
@@ -194,6 +196,7 @@ export function headsZone(host) {
     Object.assign(canvas.style, { left: 0, top: 0, width: across + "px", height: rows * tall + "px" });
     Object.assign(grid.style, { width: whole + "px", height: rows * tall + "px" });
     stage.style.gridTemplateColumns = `${Math.round(34 * big)}px ${whole}px`;
+    left.style.width = Math.round(34 * big + whole + 14) + "px"; // what is written below it wraps
     columnNames.style.height = Math.round(letter * 2.6) + "px";
     corner.style.alignSelf = "end";
     const every = (step) => Math.max(1, Math.ceil((letter + 3) / step)), byRow = every(tall), byColumn = every(wide * 0.8);
