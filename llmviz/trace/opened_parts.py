@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from llmviz.events import Event
+from llmviz.model.hparams import LLAMA_MAX_LAYERS
 from llmviz.trace.branches import Branch
 from llmviz.trace.edits import Edit, Intervention, Switch
 from llmviz.trace.kept import Kept
@@ -174,6 +175,11 @@ class HeldModel:
         self.arch = about.get("arch", str, "")
         self.path = about.get("file", str, "")
         self.hparams = HeldHParams(stored.attrs.get("hparams", dict, {}))
+        if not 0 <= self.hparams.n_layer <= LLAMA_MAX_LAYERS:  # views make room for them
+            raise stored.error(
+                f"{self.hparams.n_layer:,} layers are claimed; {LLAMA_MAX_LAYERS} is the most",
+                "attributes.hparams",
+            )
         self.vocab = HeldVocab(stored, about.get("n_vocab", int, 0))
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from llmviz.model.hparams import LLAMA_MAX_LAYERS
 from llmviz.trace.kept import Kept
 from llmviz.trace.records import Alternative, AttentionBlock, CellsRecord, TokenRecord
 from llmviz.trace.storage import FORMAT
@@ -26,6 +27,7 @@ __all__ = ["Stored"]
 
 MOST_CELLS = 1 << 22
 MOST_SEQUENCES = 1 << 10
+MOST_SEQ_CELLS = 1 << 26  # cells times sequences
 _NO_TEXT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -215,6 +217,8 @@ class Stored(Checked):
         self.within("cells_size", t["size"], 0, MOST_CELLS + 1)
         self.within("cells_n_seq", t["n_seq"], 0, min(len(seq), MOST_SEQUENCES) + 1)
         self.within("cells_changes", t["changes"], 0, total + 1)
+        flags = t["size"].astype(np.int64) * t["n_seq"]
+        self.within("cells_size", flags, 0, MOST_SEQ_CELLS + 1)
         if seq.shape[1] != total or int(t["changes"].sum()) != total:
             raise self.error(f"changes of {total} cells do not add up", "cells_changes")
         start = 0
@@ -288,6 +292,7 @@ class Stored(Checked):
             raise self.error(f"{info.dtype} {list(info.shape)} is no attention", "attention")
         n_layer, n_head, n_query, n_key = info.shape
         layers = self.column("layer", "i", 1, n_layer)
+        self.within("layer", layers, 0, LLAMA_MAX_LAYERS)
         query_pos, key_pos = (
             self.column("query_pos", "i", 1, n_query),
             self.column("key_pos", "i", 2),
