@@ -287,7 +287,7 @@ def test_conditions_watches_and_what_is_wrong_with_them(opened, straight):
     page.fill(WATCH, "")
     page.click(WATCH)
     page.keyboard.type("entr")
-    page.wait_for_selector(".lv-watches .lv-complete li")
+    page.wait_for_selector(".lv-watches .lv-complete li:first-child:has-text('entropy')")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     assert page.input_value(WATCH) == "entropy"

@@ -60,7 +60,7 @@ export function attentionZone(host) {
     const about = model.get("overview_about") || {}, w = numbers(model.get("overview"), Float32Array), columns = about.n_head || 0, rows = model.get("n_layer");
     overBox.hidden = !w.length || !columns || columns > 64;
     if (overBox.hidden) return;
-    const k = model.get("projector") ? 1.5 : 1, high = Math.max(3, Math.min(14, 330 / rows)) * k, narrow = node.clientWidth < 760, wide = Math.max(4, Math.min(narrow ? 11 : 16, (narrow ? 110 : 150) / columns)) * k;
+    const k = model.get("projector") ? 1.5 : 1, high = Math.max(3, Math.min(14, (host.docked ? 260 : 330) / rows)) * k, narrow = node.clientWidth < 760, wide = Math.max(4, Math.min(narrow ? 11 : 16, (narrow ? 110 : 150) / columns)) * k;
     overSize = [wide, high];
     paint(over, Uint8Array.from(w, (x) => (Number.isNaN(x) ? 255 : Math.round(Math.sqrt(Math.min(1, Math.max(0, x))) * 252))), rows, columns, colours(false, host.dark, true));
     over.style.width = wide * columns + "px";

@@ -25,7 +25,7 @@ export function completing(host, attributes, places) {
     input.setAttribute("aria-expanded", String(!!offers.length));
     fill(list, ...offers.map((o) => h("li", { role: "option", title: `${o.text}: ${o.meaning}`, onpointerdown: (e) => { e.preventDefault(); take(o); } }, h("code", {}, plain(o.text)), h("span", { class: "lv-remark" }, o.meaning))));
   };
-  input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(look, 80); });
+  input.addEventListener("input", () => { offers = []; clearTimeout(timer); timer = setTimeout(look, 80); });
   input.addEventListener("focus", () => { if (!input.value) look(); });
   input.addEventListener("blur", hide);
   input.addEventListener("keydown", (e) => {
