@@ -63,6 +63,9 @@ def main() -> None:
     parser.add_argument("--model", default=os.environ.get("LLMVIZ_SMOLLM2", "smollm2-135m"))
     parser.add_argument("--steps", type=int, default=60, help="steps of each kind")
     parser.add_argument("--context", type=int, nargs="*", default=[5, 512], help="tokens before")
+    parser.add_argument(
+        "--threads", type=int, help="of BLAS in the kernel; default: its own choice"
+    )
     args, _ = parser.parse_known_args()
     clean_environment()
 
@@ -76,12 +79,14 @@ def main() -> None:
     with host.chromium() as browser:
         for n_tokens in args.context:
             ids = (vocab.tokenize(TEXT) * (1 + n_tokens // 8))[:n_tokens]
-            with opened(browser, path, vocab.detokenize(ids), n_tokens, args.steps) as page:
+            with opened(browser, path, vocab.detokenize(ids), n_tokens, args) as page:
                 bench(page, n_tokens, args.steps)
 
 
 @contextmanager
-def opened(browser: Any, path: str, prompt: str, n_tokens: int, steps: int) -> Iterator[Any]:
+def opened(
+    browser: Any, path: str, prompt: str, n_tokens: int, args: argparse.Namespace
+) -> Iterator[Any]:
     """A notebook whose only cell shows the panel."""
     from importlib.metadata import version
 
@@ -90,8 +95,8 @@ def opened(browser: Any, path: str, prompt: str, n_tokens: int, steps: int) -> I
     release = ".".join(version("ipykernel").split(".")[:2])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        kernel = frontends.write_kernel(folder, release, threads=None)
-        n_ctx = -(-(n_tokens + 4 * steps + 300) // 256) * 256
+        kernel = frontends.write_kernel(folder, release, threads=args.threads)
+        n_ctx = -(-(n_tokens + 4 * args.steps + 300) // 256) * 256
         frontends.write_notebook(
             folder,
             kernel,
@@ -109,7 +114,7 @@ def bench(front: Any, n_tokens: int, steps: int) -> None:
     front.run_all()
     front.wait_shown([-1])
     count = front.traffic()
-    print(f"  {'first paint':<34} {count['bytes'] / 2**20:.2f} MiB in {count['messages']} messages")
+    print(f"  {'first paint':<34} {count['bytes'] / 2**20:.2f} MiB (bound 1)")
 
     front.printed("[dbg.break_on('attn_norm-5'), dbg.run(), dbg.clear_break()] and 0")
     settled(front)
@@ -132,7 +137,7 @@ def bench(front: Any, n_tokens: int, steps: int) -> None:
     count = front.traffic()
     settled(front)
     print(
-        f"  {'running':<34} {count['messages'] / 5:.0f} messages/s, "
+        f"  {'running':<34} {count['own'] / 5:.0f} messages of the view/s, "
         f"{count['bytes'] / 5 / 2**10:.0f} KiB/s"
     )
     show("running, frames", frames)

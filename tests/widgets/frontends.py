@@ -92,7 +92,7 @@ def write_notebook(folder: Path, kernel: str, *sources: str) -> None:
 # From a click to the frame in which the run stands again and all of it is drawn.
 STEP = """([selector, action]) => new Promise((done, fail) => {
   const root = document.querySelector(selector), before = root.dataset.here;
-  const timer = setTimeout(() => fail(`still at event ${before}`), 60000);
+  const timer = setTimeout(() => fail(`still at event ${before}`), 300000);
   const observer = new MutationObserver(() => {
     if (root.dataset.here === before || root.querySelector('.lv-working')) return;
     observer.disconnect();
@@ -119,7 +119,7 @@ class Front:
     def __init__(self, page: Any, base: str, token: str, app: str) -> None:
         self.page = page
         self.problems: list[str] = []
-        self._messages = self._bytes = 0
+        self._messages = self._own = self._bytes = 0
         page.on("pageerror", lambda e: self.problems.append(str(e)))
         page.on("console", self._heard)
         page.on("websocket", lambda ws: ws.on("framereceived", self._received))
@@ -204,15 +204,17 @@ class Front:
 
     def _received(self, frame: str | bytes) -> None:
         self._messages += 1
+        head = frame[:2000] if isinstance(frame, bytes) else frame[:2000].encode()
+        self._own += b'"comm_msg"' in head
         self._bytes += len(frame)
 
     def count_traffic(self) -> None:
         """Begin to count what the kernel sends."""
-        self._messages = self._bytes = 0
+        self._messages = self._own = self._bytes = 0
 
     def traffic(self) -> dict[str, int]:
-        """Messages and bytes since `count_traffic`."""
-        return {"messages": self._messages, "bytes": self._bytes}
+        """Messages, those among them that views sent, and bytes since `count_traffic`."""
+        return {"messages": self._messages, "own": self._own, "bytes": self._bytes}
 
     def step_time(self, action: str) -> float:
         """Milliseconds from a click on the first view's button to the painted result."""

@@ -39,8 +39,9 @@ def browser():
         yield running
 
 
-@pytest.mark.parametrize("release", ["7.3", "7.4"])
-@pytest.mark.parametrize("app", ["lab", "notebook"])
+@pytest.mark.parametrize(
+    ("app", "release"), [("lab", "7.3"), ("lab", "7.4"), ("notebook", "7.3"), ("notebook", "7.4")]
+)
 def test_ten_views_twice_over_and_through_a_restart(
     browser, tiny_model, tmp_path, app, release, figures
 ):
@@ -111,6 +112,75 @@ def test_ten_views_twice_over_and_through_a_restart(
         front.wait_shown([0] * n_views)
         assert page.locator(".lv-notice:visible").count() == 0
     figures(f"{app}, ipykernel {release}: {time.perf_counter() - start:.0f} s")
+
+
+@pytest.mark.parametrize("release", ["7.3", "7.4"])
+def test_clicks_while_a_cell_steps_the_same_run(browser, tiny_model, tmp_path, release, figures):
+    kernel = frontends.write_kernel(tmp_path, release)
+    frontends.write_notebook(
+        tmp_path,
+        kernel,
+        "import threading, time, llmviz as lv\n"
+        f"dbg = lv.Debugger({tiny_model()!r}, 'The cat sat on', n_ctx=256, n_predict=100)\n"
+        "threads = set()\n"
+        "here = threading.current_thread\n"
+        "dbg.on_change(lambda: threads.add(here() is threading.main_thread()))\n"
+        "dbg",
+        "failed = []\n"
+        "for _ in range(200):\n"
+        "    try: dbg.step_into()\n"
+        "    except Exception as error: failed.append(str(error))",
+        "point = dbg.break_on(lambda event: time.sleep(0.002))\n"
+        "dbg.run(max_seconds=3)\n"
+        "dbg.pause(); dbg.stop_here(); dbg.clear_break(point)",
+    )
+    click = f"document.querySelector(\"{frontends.OUTPUT} [data-action='into']\").click()"
+    with frontends.opened(browser, tmp_path) as front:
+        page = front.page
+
+        def begin(cell: int) -> None:
+            page.evaluate(
+                """(i) => {
+                  window.jupyterapp.shell.currentWidget.content.activeCellIndex = i;
+                  window.ran = window.jupyterapp.commands.execute("notebook:run-cell");
+                }""",
+                cell,
+            )
+
+        front.run_cell(0)
+        front.wait_shown([-1])
+        front.press("into")
+        begin(1)
+        for _ in range(5):
+            page.wait_for_timeout(80)
+            page.evaluate(click)
+        page.evaluate("window.ran")
+        failed = front.printed("failed")
+        page.wait_for_timeout(1000)
+        n = front.printed("dbg.n")
+        front.wait_shown([n])
+        # Where the kernel is slow the page holds a few clicks back and lets go of more than those.
+        assert 200 + 2 <= n + len(failed) <= 200 + 5, "every step counts, and no click twice"
+
+        # One long call: a click on top of it changes nothing, says so, and loses nothing.
+        begin(2)
+        for _ in range(3):
+            page.wait_for_timeout(300)
+            page.evaluate(click)
+        page.evaluate("window.ran")
+        page.wait_for_timeout(500)
+        here = front.printed("dbg.n")
+        front.wait_shown([here])
+        said = page.locator(".lv-notice:visible").all_inner_texts()
+        front.press("into")
+        front.wait_shown([here + 1])
+        assert page.locator(".lv-notice:visible").count() == 0
+        where = front.printed("sorted(threads)")
+        figures(
+            f"ipykernel {release}: callbacks on the main thread {where}; "
+            f"{len(failed)} steps of the cell met a click; said while it ran: {said}"
+        )
+        assert front.problems == []
 
 
 def test_a_cell_that_runs_again_replaces_its_panel(browser, tiny_model, tmp_path, figures):
