@@ -91,8 +91,12 @@ def _bar(ax: Any, wide: float, sizes: dict[str, int], line: float, style: Style)
         x += n / whole * wide
         left, y = (k % across) * wide / across, line * (1.7 + k // across)
         ax.add_patch(Rectangle((left, y - 0.06), 0.12, 0.12, facecolor=colour, lw=0))
-        ax.text(left + 0.18, y, f"{name} {n / 2**20:,.1f} MiB, {n / whole:.1%}", va="center",
+        ax.text(left + 0.18, y, f"{name} {_size(n)}, {n / whole:.1%}", va="center",
                 color=style.text, fontsize=style.base, **PLAIN)  # fmt: skip
+
+
+def _size(n: int) -> str:
+    return f"{n / 2**20:,.1f} MiB" if n >= 2**20 else f"{n / 2**10:,.1f} KiB"
 
 
 def _stems(ax: Any, b: Block, at: tuple[float, float, float, float], style: Style) -> None:
@@ -126,6 +130,9 @@ def _stems(ax: Any, b: Block, at: tuple[float, float, float, float], style: Styl
         x = x0 + left + step * (k + 0.5)
         ax.plot([x, x], [place(0), place(float(v))], color=style.now, lw=1.2)
         ax.plot([x], [place(float(v))], "o", color=style.now, ms=min(4.0, 60 * step))
-    for v in (top, 0.0, low):
+    ends = [top, low]
+    if min(place(0) - place(top), place(low) - place(0)) > 1.5 * style.base / 72:
+        ends.append(0.0)
+    for v in ends:
         ax.text(x0 + left - 0.06, place(v), number(v), ha="right", va="center", color=style.soft,
                 fontsize=style.base, **PLAIN)  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from html import escape
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -241,7 +243,7 @@ class TokenizerView(View):
         joins = merges[0].film.joins if merges else []
         low, high = 0, len(initial)
         if len(initial) > _SYMBOLS or vocab.type == "spm":
-            low, high, tokens = _around(initial, joins, tokens, i)
+            low, high, tokens = _around(vocab, initial, joins, tokens, i)
         if not merges:  # nothing was joined: the symbols are the tokens
             initial = tuple(vocab.tokens.raws[r.ids[j]] for j in tokens)
             low, high = 0, min(len(initial), _SYMBOLS)
@@ -345,7 +347,11 @@ def _character(r: Tokenized, i: int) -> str:
 
 
 def _around(
-    initial: tuple[bytes, ...], joins: list[tuple[int, int]], tokens: list[int], i: int
+    vocab: Vocab,
+    initial: tuple[bytes, ...],
+    joins: list[tuple[int, int]],
+    tokens: list[int],
+    i: int,
 ) -> tuple[int, int, list[int]]:
     """Of a very long word, the symbols of what a reader would call the word: up to the next space.
 
@@ -356,17 +362,17 @@ def _around(
     """
     inner = {right for _, right in joins}
     heads = [place for place in range(len(initial)) if place not in inner]
-    if len(heads) != len(tokens):  # a symbol became several tokens: show those around it
-        at = min(tokens.index(i), max(0, len(initial) - _SYMBOLS))
-        return at, min(len(initial), at + _SYMBOLS), [i]
     heads.append(len(initial))
-    a = b = tokens.index(i)
-    begins = [initial[h].startswith("▁".encode()) for h in heads[:-1]]
+    symbols = [b"".join(initial[x:y]) for x, y in pairwise(heads)]
+    # A symbol that is no token is written byte by byte.
+    firsts = [0, *accumulate(1 if vocab.find(s) >= 0 else len(s) for s in symbols)]
+    a = b = max(0, min(bisect_right(firsts, tokens.index(i)) - 1, len(symbols) - 1))
+    begins = [s.startswith("▁".encode()) for s in symbols]
     while a > 0 and not begins[a] and heads[b + 1] - heads[a - 1] <= _SYMBOLS:
         a -= 1
-    while b + 1 < len(tokens) and not begins[b + 1] and heads[b + 2] - heads[a] <= _SYMBOLS:
+    while b + 1 < len(symbols) and not begins[b + 1] and heads[b + 2] - heads[a] <= _SYMBOLS:
         b += 1
-    return heads[a], heads[b + 1], tokens[a : b + 1]
+    return heads[a], heads[b + 1], tokens[firsts[a] : firsts[b + 1]]
 
 
 def _parting(one: list[Any], two: list[Any]) -> int:

@@ -123,6 +123,21 @@ def test_two_tokenizers_part_at_the_first_differing_merge(bpe, spm):
     assert films[0][:k] == films[1][:k] and films[0][k : k + 1] != films[1][k : k + 1]
 
 
+def test_of_a_sentencepiece_text_the_film_shows_one_word(spm):
+    view = TokenizerView(spm, "the 😀 cat sat")
+    ids = boxes(view)[:, 0].tolist()
+    for i, (token, kind) in enumerate(zip(ids, boxes(view)[:, 3], strict=True)):
+        view.selected = i
+        film = view.films[0]
+        if kind == ADDED:
+            assert film["symbols"] == []
+            continue
+        assert token in [x["id"] for x in film["tokens"]]
+        joined = "".join(s["text"] for s in film["symbols"])
+        assert len(joined) < film["n_symbols"] and "▁" not in joined[1:]
+        assert all(0 <= m["a"] < m["b"] < len(film["symbols"]) for m in film["merges"])
+
+
 def test_ten_thousand_characters_come_in_windows(real):
     text = "The quick brown fox 😀 jumps. " * 345
     assert len(text) > 10_000

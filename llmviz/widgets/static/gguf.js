@@ -212,7 +212,7 @@ export function ggufZone(host) {
       }
     }
     plot.append(svg("line", { class: "lv-q-zero", x1: left, x2: W - 8, y1: Y(0), y2: Y(0) }));
-    for (const x of new Set([top, 0, bottom])) { const t_ = svg("text", { x: left - 6, y: Y(x) + 0.3 * unit, "text-anchor": "end", "font-size": Math.max(13, 0.93 * unit) }); t_.textContent = short(x); plot.append(t_); }
+    for (const x of [top, bottom, ...(Math.min(Y(0) - Y(top), Y(bottom) - Y(0)) > 1.2 * unit ? [0] : [])]) { const t_ = svg("text", { x: left - 6, y: Y(x) + 0.3 * unit, "text-anchor": "end", "font-size": Math.max(13, 0.93 * unit) }); t_.textContent = short(x); plot.append(t_); }
     const every = v.length > 32 ? 32 : 4;
     for (let i = 0; i < v.length; i += every) { const t_ = svg("text", { x: X(i), y: H + 1.1 * unit, "text-anchor": "middle", "font-size": Math.max(13, 0.93 * unit) }); t_.textContent = String(i); plot.append(t_); }
     dots = Array.from(v, (x, i) => {
@@ -240,7 +240,7 @@ export function ggufZone(host) {
       h("span", { class: "lv-pager" }, h("button", { type: "button", class: "lv-button lv-small", "data-action": "block-before", "aria-label": "The block before", onclick: () => go(n - 1) }, "‹"), input, h("button", { type: "button", class: "lv-button lv-small", "data-action": "block-after", "aria-label": "The block after", onclick: () => go(n + 1) }, "›")),
       h("span", { class: "lv-remark" }, `of ${count(b.n_blocks)} · ${b.type}: ${data.length} bytes for ${v.length} values, ${((8 * data.length) / v.length).toFixed(4).replace(/\.?0+$/, "")} bits each · at byte ${count(b.at)} · from ${ref(0)}`)),
       h("p", {}, h("code", {}, b.formula.replace(/\*/g, "×"))), parts, plot, readout,
-      h("table", { class: "lv-hidden" }, h("caption", {}, "Values of the block"), h("tbody", {}, Array.from(v, (x, i) => h("tr", {}, h("th", { scope: "row" }, String(i)), h("td", {}, q.length ? String(q[i]) : ""), h("td", {}, short(x)))))),
+      h("div", { class: "lv-hidden" }, h("table", {}, h("caption", {}, "Values of the block"), h("tbody", {}, Array.from(v, (x, i) => h("tr", {}, h("th", { scope: "row" }, String(i)), h("td", {}, q.length ? String(q[i]) : ""), h("td", {}, short(x))))))),
       levels ? h("p", { class: "lv-remark" }, `Grey lines: the ${b.levels} values that a code can stand for. Point at a value or at a byte.`) : h("p", { class: "lv-remark" }, "Point at a value or at a byte."));
     one(0);
     here = 0;
