@@ -19,6 +19,7 @@ __all__ = ["LAST_ROW", "Kept", "KeptValues"]
 LAST_ROW = "[-1]"
 """Who says yes to ``l_out-3[-1]`` has the last row of ``l_out-3`` kept, under that name."""
 N_STATISTICS = 32  # of each name; older ones go
+N_ROWS = 8  # last rows of each name; older ones go
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +104,8 @@ class KeptValues:
         array.flags.writeable = False
         held.append(Kept(name, n, array, tensor, pass_))
         self.nbytes += array.nbytes
+        if name.endswith(LAST_ROW) and len(held) > N_ROWS:
+            self.nbytes -= held.popleft().array.nbytes
 
     def measure(self, name: str, n: int, value: np.ndarray) -> None:
         """Keep a value's statistics."""
@@ -111,8 +114,12 @@ class KeptValues:
             done.append((n, statistics(value)))
 
     def oldest(self) -> Kept | None:
-        """The copy with the smallest event number."""
-        return min((held[0] for held in self._held.values()), key=lambda k: k.n, default=None)
+        """The copy with the smallest event number; a last row, which is small, only at the end."""
+        full = (held[0] for name, held in self._held.items() if not name.endswith(LAST_ROW))
+        found = min(full, key=lambda k: k.n, default=None)
+        if found is None:
+            found = min((held[0] for held in self._held.values()), key=lambda k: k.n, default=None)
+        return found
 
     def drop(self, kept: Kept) -> None:
         """Let go of one name's oldest copy."""

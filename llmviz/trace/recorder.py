@@ -128,7 +128,7 @@ class Recorder:
 
         Asking again replaces what the same owner asked for before. `want` must depend on the name
         alone: its answers are remembered. It is asked for ``name[-1]`` too: yes to that keeps the
-        last row alone, as ``value("l_out-3[-1]")``.
+        last row alone, as ``value("l_out-3[-1]")``, unless somebody asked for the whole.
         """
         self._kept.ask(owner, want)
 
@@ -282,7 +282,7 @@ class Recorder:
             self._kept.measure(event.name, n, value)
         if self._kept.asked(event.name):
             self._keep(event.name, n, value, event.about)
-        if self._kept.asked(event.name + LAST_ROW):
+        elif self._kept.asked(event.name + LAST_ROW):
             last = value.reshape(-1, value.shape[-1])[-1:] if value.ndim else value
             self._keep(event.name + LAST_ROW, n, last, event.about)
 
@@ -328,11 +328,14 @@ class Recorder:
             others = [b[0] for il, b in self.attention.items() if il != self.layer and len(b)]
             block = min(others, key=lambda b: b.n, default=None)
             kept = self._kept.oldest()
-            if kept is not None and (block is None or kept.n < block.n):
+            if block is None and self.attention.get(self.layer):
+                block = self.attention[self.layer][0] if kept is None or _row(kept) else None
+            if kept is not None and (block is None or (kept.n < block.n and not _row(kept))):
                 self._kept.drop(kept)
                 self._count_dropped(f"{kept.name} of event {kept.n}", kept.array.nbytes)
             else:
-                self._drop_block(block or self.attention[self.layer][0])
+                assert block is not None
+                self._drop_block(block)
 
     def _drop_block(self, block: AttentionBlock) -> None:
         self.only_layer = True
@@ -409,3 +412,8 @@ class Recorder:
         if not blocks or not 0 <= head < blocks[-1].p.shape[0]:
             return None
         return attention_matrix(blocks, head, positions)
+
+
+def _row(kept: Kept) -> bool:
+    """Whether it is a last row alone: too small to be worth giving up."""
+    return kept.name.endswith(LAST_ROW)

@@ -134,7 +134,7 @@ def test_it_asks_the_recorder_only_while_it_is_open(model):
 def test_a_long_prompt_needs_little_room(model):
     """Of 200 tokens one layer's values alone would not fit; their last rows do."""
     prompt = [1, *(262 + i % 40 for i in range(199))]
-    dbg = debug(model, prompt, budget=48 << 10)
+    dbg = debug(model, prompt, budget=48 << 10)  # attention of one layer would take 625 KiB
     view = HeadsView(dbg)
     dbg.next_token()
     roomy = debug(model, prompt)
