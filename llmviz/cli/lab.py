@@ -35,6 +35,8 @@ def lab(ctx: typer.Context) -> None:
     if importlib.util.find_spec("jupyterlab") is None:
         raise LlmvizError("JupyterLab is not installed: pip install 'llmviz-debugger[lab]'")
     arguments = command(notebook_path(Path.cwd()), ctx.args)
+    # BLAS threads wait for each other in busy loops: leave the browser a core to draw with
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, (os.cpu_count() or 2) - 1)))
     if os.name == "posix":
         os.execv(arguments[0], arguments)  # so that Ctrl-C and signals reach JupyterLab itself
     raise typer.Exit(subprocess.call(arguments))
