@@ -21,8 +21,8 @@ except ImportError as error:
 from llmviz.plots._view import NothingToDraw
 from llmviz.plots.attention import attention
 from llmviz.plots.flow import flow
-from llmviz.plots.heads import heads
 from llmviz.plots.gguf import gguf
+from llmviz.plots.heads import heads
 from llmviz.plots.kv_cache import kv_cache
 from llmviz.plots.logits import logits
 from llmviz.plots.map import map
@@ -36,8 +36,8 @@ __all__ = [
     "NothingToDraw",
     "attention",
     "flow",
-    "heads",
     "gguf",
+    "heads",
     "kv_cache",
     "logits",
     "map",

@@ -18,7 +18,6 @@ from llmviz.trace.debugger import Debugger
 from llmviz.trace.edits import Intervention
 from llmviz.trace.opened_cursor import Cursor
 from llmviz.trace.opened_parts import HeldModel, Past, held_branches, held_edits
-from llmviz.trace.records import TokenRecord
 from llmviz.trace.storage_read import Stored
 from llmviz.trace.storage_zip import MOST_BYTES, TraceError
 
@@ -131,11 +130,6 @@ class Trace(Cursor):
     # -- what is known -------------------------------------------------------------------------
 
     @property
-    def n(self) -> int:
-        """Number of the event at the cursor, -1 for an empty trace."""
-        return self.here.n if self.here is not None else -1
-
-    @property
     def events(self) -> Past:
         """Light records of the events up to the cursor, the oldest first."""
         return Past(self._stored.events, self._i + 1)
@@ -155,11 +149,6 @@ class Trace(Cursor):
     def finished(self) -> bool:
         """Whether the cursor stands at the end of a run that came to its end."""
         return self._at_end() and self._stored.attrs.get("finished", bool, False)
-
-    @property
-    def tokens(self) -> list[TokenRecord]:
-        """Tokens of the prompt and those chosen up to the cursor."""
-        return self.recorder.tokens
 
     @property
     def text(self) -> str:

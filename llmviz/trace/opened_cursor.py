@@ -11,6 +11,7 @@ import numpy as np
 from llmviz.trace.breakpoints import looks_like_condition, matches_name
 from llmviz.trace.debugger import ACTIONS
 from llmviz.trace.opened_parts import HeldHere, HeldRecorder, held_value
+from llmviz.trace.records import TokenRecord
 from llmviz.trace.storage_log import KINDS
 from llmviz.trace.storage_read import Stored
 from llmviz.trace.storage_zip import TraceError
@@ -41,6 +42,16 @@ class Cursor:
         self._i = -1
         self._listeners: list[Callable[[], None]] = []
         self._closed = False
+
+    @property
+    def n(self) -> int:
+        """Number of the event at the cursor, -1 for an empty trace."""
+        return self.here.n if self.here is not None else -1
+
+    @property
+    def tokens(self) -> list[TokenRecord]:
+        """Tokens of the prompt and those chosen up to the cursor."""
+        return self.recorder.tokens
 
     def _at_end(self) -> bool:
         return self._i == len(self._stored.events) - 1

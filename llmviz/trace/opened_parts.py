@@ -224,7 +224,7 @@ class HeldRecorder(Recorder):
         self._attention = None
 
     @property
-    def attention(self) -> dict[int, deque[AttentionBlock]]:  # type: ignore[override]
+    def attention(self) -> dict[int, deque[AttentionBlock]]:
         """Attention computed up to here, read from the file when it is first asked for."""
         if self._attention is None:
             found = self._stored.attention if self._at >= 0 else {}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from llmviz.widgets.attention import AttentionView
 from llmviz.widgets.flow import FlowView
-from llmviz.widgets.heads import HeadsView
 from llmviz.widgets.gguf import GGUFView
+from llmviz.widgets.heads import HeadsView
 from llmviz.widgets.kv_cache import KVCacheView
 from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
@@ -25,8 +25,8 @@ __all__ = [
     "AttentionView",
     "DebuggerPanel",
     "FlowView",
-    "HeadsView",
     "GGUFView",
+    "HeadsView",
     "KVCacheView",
     "LogitsView",
     "MapView",
