@@ -103,8 +103,9 @@ def test_errors_are_red_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_ctrl_c_is_quiet(model: str) -> None:
+    endless = ["-p", "1, 2, 3, 4, 5,", "--temp", "0", "-n", "100000"]  # it goes on counting
     process = subprocess.Popen(
-        [sys.executable, "-m", "llmviz", "generate", model, "-p", "The cat", "-n", "100000"],
+        [sys.executable, "-m", "llmviz", "generate", model, *endless],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -21,7 +21,7 @@ from ..trace import toy
 from . import host
 
 OPENED = 100
-VIEWS = [name for name in show.__all__ if name != "panel"]
+VIEWS = [name for name in show.__all__ if name not in ("panel", "gguf")]
 
 
 def make(name: str, dbg: Debugger) -> Any:
