@@ -108,6 +108,8 @@ def test_ctrl_c_is_quiet(model: str) -> None:
         [sys.executable, "-m", "llmviz", "generate", model, *endless],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # a shell that runs the tests in the background has them ignore Ctrl-C
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     process.stdout.read(1)  # it is generating

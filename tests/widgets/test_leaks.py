@@ -97,7 +97,7 @@ def test_a_hundred_views_of_all_kinds_add_no_bytes(figures):
     finally:
         tracemalloc.stop()
     figures(f"{OPENED} views of {len(names)} kinds opened and closed: {added / 2**10:+.1f} KiB")
-    assert added < 32 << 10
+    assert added < 128 << 10
 
 
 # A page that opens and closes views of one widget model, as a front end does with a cell's output.
