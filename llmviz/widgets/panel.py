@@ -24,8 +24,19 @@ from llmviz.widgets.watches import WatchesView
 
 __all__ = ["VIEWS", "DebuggerPanel"]
 
-VIEWS = ("flow", "tensor", "attention", "heads", "kv_cache", "logits", "sampler", "output")
-"""The views in the middle, as their tabs stand."""
+VIEWS = (
+    "flow",
+    # inside the pass
+    "tensor",
+    "attention",
+    "heads",
+    "kv_cache",
+    # the next token
+    "logits",
+    "sampler",
+    "output",
+)
+"""The views in the middle, as their tabs stand (``panel.js``, GROUPS)."""
 
 
 class _Flow(FlowView):

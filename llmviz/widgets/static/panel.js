@@ -18,8 +18,25 @@ import { kvCacheZone } from "./kv_cache.js";
 import { logitsZone } from "./logits.js";
 import { outputZone } from "./output.js";
 
-const TABS = [["flow", "Flow", flowZone], ["tensor", "Tensor", tensorZone], ["attention", "Attention", attentionZone], ["heads", "Heads", headsZone],
-  ["kv_cache", "KV cache", kvCacheZone], ["logits", "Logits", logitsZone], ["sampler", "Sampler", samplerZone], ["output", "Output", outputZone]];
+// One line per view: its name (panel.py's VIEWS has the same), its label, its zone. A group stays
+// together on one line where the tabs need two.
+const GROUPS = [
+  ["The whole pass", [
+    ["flow", "Flow", flowZone],
+  ]],
+  ["Inside the pass", [
+    ["tensor", "Tensor", tensorZone],
+    ["attention", "Attention", attentionZone],
+    ["heads", "Heads", headsZone],
+    ["kv_cache", "KV cache", kvCacheZone],
+  ]],
+  ["The next token", [
+    ["logits", "Logits", logitsZone],
+    ["sampler", "Sampler", samplerZone],
+    ["output", "Output", outputZone],
+  ]],
+];
+const TABS = GROUPS.flatMap(([, views]) => views);
 
 // The current event in one line.
 function hereZone(host) {
@@ -45,7 +62,8 @@ function tabsZone(host, zones, stage) {
     type: "button", role: "tab", class: "lv-tab", "data-tab": id,
     onclick: () => { model.set("view", id); model.set("pinned", true); model.save_changes(); },
   }, label));
-  const list = h("div", { class: "lv-tabs", role: "tablist", "aria-label": "Views" }, buttons);
+  const groups = GROUPS.map(([name, views]) => h("span", { class: "lv-tab-group", role: "presentation", title: name }, views.map(([id]) => buttons[TABS.findIndex((t) => t[0] === id)])));
+  const list = h("div", { class: "lv-tabs", role: "tablist", "aria-label": "Views" }, groups);
   const pin = h("button", { type: "button", class: "lv-button lv-small", "data-action": "pin", title: "Let the view follow the event, or keep the one that is open", onclick: () => host.set("pinned", !model.get("pinned")) });
   const wide = h("button", { type: "button", class: "lv-button lv-small", "data-action": "wide", title: "Only this view", onclick: () => host.set("wide", !model.get("wide")) }, "Wide");
   const node = h("div", { class: "lv-tab-line" }, list);
