@@ -179,6 +179,11 @@ class Context:
     def __repr__(self) -> str:
         return f"<Context of {self.model.desc!r}, n_ctx {self.n_ctx}, {self.memory!r}>"
 
+    @property
+    def sched(self) -> Sched:
+        """What gives graphs their memory and runs them; `Sched.times` measures its nodes."""
+        return self._sched
+
     def set_abort_callback(self, callback: Callable[[], bool] | None) -> None:
         """Ask `callback` before every node; true ends decode with `DecodeStatus.ABORTED`."""
         self._abort = callback
@@ -330,7 +335,7 @@ class Context:
         yield Event("exit", "set_inputs", depth + 1, 13, None)
         yield Event("enter", "graph_compute", depth + 1, 13, len(result.gf.nodes))
         yield from self._sched.compute(want, depth=depth + 2, abort=self._abort)
-        yield Event("exit", "graph_compute", depth + 1, 13, None)
+        yield Event("exit", "graph_compute", depth + 1, 13, None, self._sched.times)
         yield Event("exit", "process_ubatch", depth, 13, None)
         return result
 

@@ -3,12 +3,15 @@
 ↔ ggml/src/ggml-backend.cpp
 
 `Sched.compute` is a generator: a node that the consumer wants to see is an event, all others run
-in a plain loop. With nobody watching it yields nothing.
+in a plain loop. With nobody watching it yields nothing. `Sched.times` makes it read the clock
+around every node; off by default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from time import perf_counter_ns
 
 import numpy as np
 
@@ -18,7 +21,7 @@ from llmviz.ggml.alloc import Allocator, Plan
 from llmviz.ggml.backends.backend import Backend, BindScope, Kernel
 from llmviz.ggml.graph import Graph, Tensor
 
-__all__ = ["Aborted", "Sched", "Want", "never"]
+__all__ = ["Aborted", "NodeTimes", "Sched", "Want", "never"]
 
 Want = Callable[[str], bool]
 
@@ -32,6 +35,43 @@ class Aborted(Exception):
     """The abort callback returned true while a graph was running."""
 
 
+@dataclass(slots=True, eq=False)
+class NodeTimes:
+    """What each node of the last run took, by `time.perf_counter_ns`.
+
+    The stretches do not overlap, and a pause between two events lies in none of them.
+
+    Attributes
+    ----------
+    graph : Graph or None
+        The graph that ran.
+    compute : list of int
+        Nanoseconds in each node's kernel, in the order of ``graph.nodes``; 0 for a view. Shorter
+        than the graph where the run was broken off.
+    ask : list of int
+        Nanoseconds in ``want(name)``, for the same nodes.
+    """
+
+    graph: Graph | None = None
+    compute: list[int] = field(default_factory=list)
+    ask: list[int] = field(default_factory=list)
+
+    def begin(self, graph: Graph | None) -> None:
+        """Forget the last run."""
+        self.graph, self.compute, self.ask = graph, [], []
+
+    def run(self, kernel: Kernel | None, asking: int) -> None:
+        """Run one node's kernel between two looks at the clock."""
+        self.ask.append(asking)
+        if kernel is None:
+            self.compute.append(0)
+            return
+        with np.errstate(all="ignore"):
+            start = perf_counter_ns()
+            kernel()
+            self.compute.append(perf_counter_ns() - start)
+
+
 class Sched:
     """Runs graphs on backends in order of priority. ↔ ggml_backend_sched
 
@@ -39,6 +79,11 @@ class Sched:
     ----------
     backends : sequence of Backend
         The first that supports a node computes it.
+
+    Attributes
+    ----------
+    times : NodeTimes or None
+        Filled by every run where it is set.
     """
 
     def __init__(self, backends: Iterable[Backend]) -> None:
@@ -46,6 +91,7 @@ class Sched:
         self.allocator = Allocator()
         self.graph: Graph | None = None
         self.plan: Plan | None = None
+        self.times: NodeTimes | None = None
         self._runs: list[tuple[int, list[tuple[Tensor, Kernel | None]]]] = []
         self._kernels: list[Kernel] = []
 
@@ -96,10 +142,10 @@ class Sched:
             ``node`` events, those of layer il inside a scope ``layer-<il>``. Nothing at all where
             `want` is `never` and nobody may abort.
         """
+        if self.times is not None:
+            self.times.begin(self.graph)
         if want is never and abort is None:
-            with np.errstate(all="ignore"):
-                for kernel in self._kernels:
-                    kernel()
+            self._compute_unseen()
             return
         for il, nodes in self._runs:
             if il >= 0:  # the scope is there watched or not, so that events keep their numbers
@@ -107,6 +153,17 @@ class Sched:
             yield from self._compute_nodes(nodes, want, depth + (il >= 0), abort)
             if il >= 0:
                 yield Event("exit", f"layer-{il}", depth, 13, il)
+
+    def _compute_unseen(self) -> None:
+        """All nodes at once, for nobody."""
+        if self.times is not None:
+            for _, nodes in self._runs:
+                for _, kernel in nodes:
+                    self.times.run(kernel, 0)
+            return
+        with np.errstate(all="ignore"):
+            for kernel in self._kernels:
+                kernel()
 
     def _compute_nodes(
         self,
@@ -118,8 +175,11 @@ class Sched:
         for node, kernel in nodes:
             if abort is not None and abort():
                 raise Aborted
+            start = 0 if self.times is None else perf_counter_ns()
             watched = want is None or want(node.name)
-            if kernel is not None:
+            if self.times is not None:
+                self.times.run(kernel, perf_counter_ns() - start)
+            elif kernel is not None:
                 with np.errstate(all="ignore"):
                     kernel()
             if watched:
