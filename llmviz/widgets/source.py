@@ -102,9 +102,9 @@ def _is_plumbing(file: str) -> bool:
 
 def _kernel(tensor: Any) -> dict[str, Any]:
     """What computes an op on the processor: the whole function, up to a bound."""
-    from llmviz.ggml.backends.cpu import _binders
+    from llmviz.ggml.backends.cpu_base import binders
 
-    binder = _binders.get(getattr(tensor, "op", ""))
+    binder = binders.get(getattr(tensor, "op", ""))
     if binder is None:
         return {}
     try:

@@ -27,13 +27,20 @@ def yarn_corr_dims(
     return max(0.0, floor(corr_dim(beta_fast))), min(n_rot - 1.0, ceil(corr_dim(beta_slow)))
 
 
+def _follows(sections: tuple[int, ...], n_pairs: int) -> np.ndarray:
+    """Which of the four positions each pair follows, int64 ``[n_pairs]``; the sections recur."""
+    of_one_round = np.repeat(np.arange(4), sections)
+    return of_one_round[np.arange(n_pairs) % len(of_one_round)]
+
+
 class RopeTable:
     """cos + i sin of every position and pair, complex64 ``[n_tokens, 1, n_rot / 2]``.
 
     Parameters
     ----------
     pos : ndarray of int32, [n_tokens]
-        Read again on every `refresh`.
+        Read again on every `refresh`. With ``sections`` (M-RoPE) ``[4 * n_tokens]``: time, height,
+        width and one more of every token; each pair follows one of the four.
     factors : ndarray of float32, [n_rot / 2], or None
         ``rope_freqs``: each pair's angle is divided by its factor.
     params : dict
@@ -51,6 +58,7 @@ class RopeTable:
         # same way
         theta_scale = np.float32(params["freq_base"]) ** np.float32(-2.0 / params["n_rot"])
         self.steps = np.full((len(pos), half), theta_scale, np.float32)  # [n_tokens, n_rot / 2]
+        self.follows = _follows(params["sections"], half) if params.get("sections") else None
         self.ramp = None
         if self.ext_factor != 0:
             low, high = yarn_corr_dims(
@@ -63,12 +71,16 @@ class RopeTable:
             y = (np.arange(half, dtype=np.float32) - low) / max(0.001, high - low)
             self.ramp = (1 - np.clip(y, 0, 1)).astype(np.float32) * self.ext_factor
             self.mscale = self.mscale * np.float32(1.0 + 0.1 * log(1.0 / params["freq_scale"]))
-        self.cis = np.empty((len(pos), 1, half), np.complex64)
+        n_tokens = len(pos) if self.follows is None else len(pos) // 4
+        self.cis = np.empty((n_tokens, 1, half), np.complex64)
 
     def refresh(self) -> None:
         """Compute the angles for the positions that are in `pos` now."""
         self.steps[:, 0] = self.pos
         theta = np.multiply.accumulate(self.steps, axis=1)  # [n_tokens, n_rot / 2]
+        if self.follows is not None:
+            four = theta.reshape(4, -1, theta.shape[1])  # [4, n_tokens, n_rot / 2]
+            theta = four[self.follows, :, np.arange(theta.shape[1])].T  # [n_tokens, n_rot / 2]
         if self.factors is not None:
             theta /= self.factors
         interpolated = theta * self.freq_scale

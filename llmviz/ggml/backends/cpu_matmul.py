@@ -1,0 +1,49 @@
+"""CPU kernels of matrix products. ↔ ggml/src/ggml-cpu/ggml-cpu.c (ggml_compute_forward_mul_mat)"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from llmviz.ggml.backends.backend import BindScope, Kernel
+from llmviz.ggml.backends.cpu_base import array_of, float_of, op
+from llmviz.ggml.graph import Tensor
+
+
+@op("MUL_MAT")
+def _bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
+    a, b, out = float_of(node.src[0]), float_of(node.src[1]), array_of(node)
+    if a.ndim == 1:  # a single row
+        a = a[None]
+    if a.ndim == 2:  # a weight [n, k] and rows [..., m, k]
+        if b.flags.c_contiguous and b.size == b.shape[-1]:
+            vector, result = b.reshape(-1), out.reshape(-1)
+            return lambda: np.dot(a, vector, out=result)
+        at = a.T
+        return lambda: np.matmul(b, at, out=out)
+
+    # attention: a [..., n_head_kv, n_kv, k], b [..., n_head, m, k]; each kv head serves `group`
+    # heads
+    n_head, n_head_kv = b.shape[-3], a.shape[-3]
+    group = n_head // n_head_kv
+    at = a.swapaxes(-1, -2)
+    if group == 1:
+        return lambda: np.matmul(b, at, out=out)
+    lead = b.shape[:-3]
+    m, k, n = b.shape[-2], b.shape[-1], out.shape[-1]
+    if m == 1:  # one token: a group's heads are the rows of one product
+        rows = b.reshape(*lead, n_head_kv, group, k)
+        result = out.reshape(*lead, n_head_kv, group, n)
+        return lambda: np.matmul(rows, at, out=result)
+    per_head = at[..., :, None, :, :]
+    rows = _split_axis(b, -3, n_head_kv, group)
+    result = out.reshape(*lead, n_head_kv, group, m, n)
+    return lambda: np.matmul(rows, per_head, out=result)
+
+
+def _split_axis(x: np.ndarray, axis: int, outer: int, inner: int) -> np.ndarray:
+    """View with one axis of length outer * inner as two; never a copy."""
+    axis %= x.ndim
+    shape = (*x.shape[:axis], outer, inner, *x.shape[axis + 1 :])
+    step = x.strides[axis]
+    strides = (*x.strides[:axis], step * inner, step, *x.strides[axis + 1 :])
+    return np.lib.stride_tricks.as_strided(x, shape, strides)
