@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from enum import Enum
 from html import escape
 from typing import Any
 
@@ -11,17 +10,16 @@ import numpy as np
 import traitlets as t
 
 from llmviz.errors import LlmvizError
-from llmviz.gguf import GGUF, Field, open_gguf
-from llmviz.gguf.strings import StringArray
+from llmviz.gguf import GGUF, open_gguf
 from llmviz.trace.blocks import inspect_block, n_blocks
 from llmviz.widgets.base import View
+from llmviz.widgets.gguf_fields import TEXT, groups, index_at, one_line, shown_text
 
 __all__ = ["GGUFView"]
 
 HEX_ROWS, ACROSS = 20, 16
 TREE_ROWS = 14
 TABLE_ROWS = 14
-_TEXT = 80
 _SORTS = {
     "name": lambda i: i.name,
     "type": lambda i: (i.type.name, i.name),
@@ -120,7 +118,7 @@ class GGUFView(View):
                     f"a file is shown of a path, a model or a GGUF, not of {model!r:.80}"
                 )
         super().__init__(**kwargs)
-        self._groups = _groups(self.gguf.fields)
+        self._groups = groups(self.gguf.fields)
         self._group_of = np.repeat(
             np.arange(len(self._groups)), [last - first for first, last in self._groups]
         )
@@ -139,6 +137,10 @@ class GGUFView(View):
         if self._own and not self.closed:
             self.gguf.close()
         super().close()
+
+    def show_offset(self, offset: int) -> None:
+        """Choose the header field that a byte belongs to; the bytes and the parts follow."""
+        self.field = index_at(self.gguf.fields, offset)
 
     # -- drawing -------------------------------------------------------------------------------
 
@@ -186,9 +188,9 @@ class GGUFView(View):
     def _draw_file(self) -> None:
         g = self.gguf
         self.file = {
-            "name": str(g.kv.get("general.name") or os.path.basename(str(g.path)))[:_TEXT],
+            "name": str(g.kv.get("general.name") or os.path.basename(str(g.path)))[:TEXT],
             "path": os.path.basename(str(g.path)),
-            "arch": str(g.kv.get("general.architecture", ""))[:_TEXT],
+            "arch": str(g.kv.get("general.architecture", ""))[:TEXT],
             "ftype": g.ftype_name(),
             "version": g.version,
             "alignment": g.alignment,
@@ -221,8 +223,8 @@ class GGUFView(View):
         self.hex_first = max(0, min(self.hex_first // ACROSS * ACROSS, last))
         end = min(g.data_offset, self.hex_first + room)
         first = g.field_at(self.hex_first) if end > self.hex_first else None
-        raw, owner, shown = bytearray(), [], []
-        index = _index(g.fields, self.hex_first) if first is not None else 0
+        raw, owner, seen = bytearray(), [], []
+        index = index_at(g.fields, self.hex_first) if first is not None else 0
         while index < len(g.fields) and g.fields[index].offset < end:
             f = g.fields[index]
             a, b = max(f.offset, self.hex_first), min(f.end, end)
@@ -230,24 +232,24 @@ class GGUFView(View):
                 assert f.source is not None
                 raw += f.source.read(a, b - a)  # a part of it: an array may be large
                 owner += [index] * (b - a)
-                shown.append(index)
+                seen.append(index)
             index += 1
         self.hex_bytes = bytes(raw)
         self.hex_owner = np.array(owner, "<i4").tobytes()
-        if self.field not in shown:
-            shown.append(self.field)
-        self.hex_fields = [self._field(i) for i in shown if i < len(g.fields)]
+        if self.field not in seen:
+            seen.append(self.field)
+        self.hex_fields = [self._field(i) for i in seen if i < len(g.fields)]
 
     def _field(self, i: int) -> dict[str, Any]:
         f = self.gguf.fields[i]
         return {
             "i": i,
-            "name": f.name[:_TEXT],
+            "name": f.name[:TEXT],
             "kind": f.kind,
-            "owner": f.owner[:_TEXT],
+            "owner": f.owner[:TEXT],
             "offset": f.offset,
             "size": f.size,
-            "text": _shown(f),
+            "text": shown_text(f),
             "meaning": f.meaning,
             "n": f.n_elements,
             "group": int(self._group_of[i]),
@@ -270,7 +272,7 @@ class GGUFView(View):
             )
             text, label = "", ""
             if what == "key":
-                text, label = _shown(value) if value is not None else "", g.type_label(f.owner)
+                text, label = shown_text(value) if value is not None else "", g.type_label(f.owner)
             elif what == "tensor":
                 info = g.tensor_infos[f.owner]
                 text, label = " × ".join(map(str, info.shape)), info.type.name
@@ -279,7 +281,7 @@ class GGUFView(View):
             out.append(
                 {
                     "group": group,
-                    "owner": (f.owner or ("header" if what == "file" else f.kind))[:_TEXT],
+                    "owner": (f.owner or ("header" if what == "file" else f.kind))[:TEXT],
                     "what": what,
                     "offset": f.offset,
                     "size": end.end - f.offset,
@@ -307,7 +309,7 @@ class GGUFView(View):
         self.table_first = max(0, min(self.table_first, len(infos) - TABLE_ROWS))
         self.table = [
             {
-                "name": i.name[:_TEXT],
+                "name": i.name[:TEXT],
                 "type": i.type.name,
                 "shape": list(i.shape),
                 "offset": i.abs_offset,
@@ -359,13 +361,13 @@ class GGUFView(View):
     def byte(self, offset: int) -> dict[str, Any]:
         """What one byte of the header belongs to: field, element, and the element's text."""
         f = self.gguf.field_at(offset)
-        i = _index(self.gguf.fields, offset)
+        i = index_at(self.gguf.fields, offset)
         out: dict[str, Any] = {"field": i, "name": f.name, "meaning": f.meaning}
         if f.n_elements > 1:
             k = f.element_at(offset)
             start, size = f.element_span(k)
             out |= {"element": k, "n": f.n_elements, "start": start, "size": size}
-            out["text"] = _one(f.value[k])
+            out["text"] = one_line(f.value[k])
         return out
 
     def _on_message(self, _: Any, message: Any, buffers: Any) -> None:
@@ -408,46 +410,3 @@ class GGUFView(View):
             for a, b in self._lines()
         )
         return f"<table><caption>llmviz GGUFView</caption><tbody>{rows}</tbody></table>"
-
-
-def _groups(fields: list[Field]) -> list[tuple[int, int]]:
-    """First and end of the runs of fields that have one owner."""
-    out: list[tuple[int, int]] = []
-    start = 0
-    for i in range(1, len(fields) + 1):
-        if i == len(fields) or _begins(fields[i - 1], fields[i]):
-            out.append((start, i))
-            start = i
-    return out
-
-
-def _begins(before: Field, f: Field) -> bool:
-    starts = f.kind in ("key_length", "tensor_name_length", "padding")
-    return starts or (f.owner != before.owner and bool(before.owner))
-
-
-def _index(fields: list[Field], offset: int) -> int:
-    low, high = 0, len(fields)
-    while low < high:
-        mid = (low + high) // 2
-        if fields[mid].end <= offset:
-            low = mid + 1
-        else:
-            high = mid
-    return low
-
-
-def _one(value: Any) -> str:
-    text = repr(value) if isinstance(value, str) else str(getattr(value, "label", value))
-    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
-
-
-def _shown(f: Field) -> str:
-    value = f.value
-    if f.kind == "padding":
-        return f"{f.size} zero bytes"
-    if isinstance(value, (StringArray, np.ndarray)):
-        n = len(value)
-        first = ", ".join(_one(value[i]) for i in range(min(3, n)))
-        return f"[{first}{', …' if n > 3 else ''}]"[: 2 * _TEXT]
-    return value.name if isinstance(value, Enum) else _one(value)

@@ -8,6 +8,8 @@ import traitlets as t
 
 from llmviz.errors import LlmvizError
 from llmviz.widgets.attention import AttentionView
+from llmviz.widgets.docked import docked
+from llmviz.widgets.docks import DOCKS
 from llmviz.widgets.flow import FlowView
 from llmviz.widgets.follow import DebuggerView
 from llmviz.widgets.heads import HeadsView
@@ -26,6 +28,9 @@ __all__ = ["VIEWS", "DebuggerPanel"]
 
 VIEWS = (
     "flow",
+    # before the pass
+    "gguf",
+    "tokenizer",
     # inside the pass
     "tensor",
     "attention",
@@ -63,8 +68,12 @@ class DebuggerPanel(
     HeadsView,
     SamplerView,
     _Flow,
+    docked(*DOCKS),  # type: ignore[misc]
 ):
     """All views of one debugger in one place; see each of them for its traits.
+
+    Views that can stand without a debugger (the file, the tokenizer) are docked: their traits have
+    the view's name before them, such as ``gguf_field``.
 
     Traits
     ------
@@ -157,6 +166,10 @@ def view_for(dbg: Any) -> str:
     here = dbg.here
     if here is None:
         return "flow"
+    if here.step == 2:
+        return "gguf"
+    if here.step == 9:
+        return "tokenizer"
     if here.kind == "node" and here.name.startswith(("kq_soft_max-", "kq-")):
         return "attention" if here.name.startswith("kq_soft_max-") else "tensor"
     if here.kind == "node":

@@ -9,6 +9,9 @@ import { breaksZone } from "./breaks.js";
 import { watchesZone } from "./watches.js";
 import { editsZone } from "./edits.js";
 import { sourceZone } from "./source.js";
+import { docked } from "./docked.js";
+import { ggufZone } from "./gguf.js";
+import { tokenizerZone } from "./tokenizer.js";
 import { flowZone } from "./flow.js";
 import { tensorZone } from "./tensor.js";
 import { attentionZone } from "./attention.js";
@@ -18,11 +21,16 @@ import { kvCacheZone } from "./kv_cache.js";
 import { logitsZone } from "./logits.js";
 import { outputZone } from "./output.js";
 
-// One line per view: its name (panel.py's VIEWS has the same), its label, its zone. A group stays
+// One line per view: its name (panel.py's VIEWS has the same), its label, its zone (docked where it can
+// stand without a debugger). A group stays
 // together on one line where the tabs need two.
 const GROUPS = [
   ["The whole pass", [
     ["flow", "Flow", flowZone],
+  ]],
+  ["Before the pass", [
+    ["gguf", "File", docked("gguf", ggufZone)],
+    ["tokenizer", "Tokens", docked("tokenizer", tokenizerZone)],
   ]],
   ["Inside the pass", [
     ["tensor", "Tensor", tensorZone],
