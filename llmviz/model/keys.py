@@ -14,7 +14,7 @@ from llmviz.errors import GGUFError, LlmvizError
 from llmviz.gguf import GGUF
 from llmviz.gguf.constants import ValueType
 
-__all__ = ["Keys", "OverriddenGGUF"]
+__all__ = ["Keys", "Origins", "OverriddenGGUF"]
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "u32": (int,),
@@ -68,6 +68,20 @@ def _type_of(value: bool | int | float | str, in_file: ValueType | None) -> Valu
     return in_file if in_file is not None and is_number else ValueType.UINT32
 
 
+class Origins(dict[str, str]):
+    """``attribute -> where its value came from``.
+
+    Attributes
+    ----------
+    missing : dict of str to str
+        ``attribute -> key`` that was looked for and is not in the file.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing: dict[str, str] = {}
+
+
 class Keys:
     """Reads keys for one architecture.
 
@@ -79,7 +93,7 @@ class Keys:
 
     Attributes
     ----------
-    origin : dict
+    origin : Origins
         ``attribute -> key`` it was read from, ``"default"`` or ``"override: key"``.
     """
 
@@ -87,7 +101,7 @@ class Keys:
         self.gguf = gguf
         self.arch = arch
         self.overrides: Mapping[str, Any] = getattr(gguf, "overrides", {})
-        self.origin: dict[str, str] = {}
+        self.origin = Origins()
 
     def name(self, key: str) -> str:
         """The full key name."""
@@ -146,6 +160,7 @@ class Keys:
                 path=self.gguf.path,
             )
         self.origin[attr] = "default"
+        self.origin.missing[attr] = self.name(key)
         return default
 
     def get_or_arr(
@@ -167,6 +182,7 @@ class Keys:
         name = self.name(key)
         if name not in self.gguf.kv:
             self.origin[attr] = "default"
+            self.origin.missing[attr] = name
             return np.broadcast_to(np.asarray(default, dtype), (n,)).copy()
         if self.gguf.arr_types.get(name) is None or name in self.overrides:
             value = self._scalar(name, kind)
