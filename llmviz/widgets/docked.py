@@ -11,7 +11,6 @@ import copy
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar
 
 import traitlets as t
@@ -55,7 +54,6 @@ class Dock:
         return sorted(n for n in names if n not in common and n[0] != "_")
 
 
-@cache
 def _part(kind: type[View]) -> type[View]:
     """The view without a page: nothing is sent, so nothing is opened."""
     return type(f"Docked{kind.__name__}", (kind,), {"open": lambda self: None})
@@ -65,6 +63,7 @@ class Docking(DebuggerView):
     """Base of a panel that docks views; `docked` makes one."""
 
     docks: ClassVar[dict[str, Dock]] = {}
+    _kinds: ClassVar[dict[str, type[View]]] = {}
     _parts: dict[str, View]
     _mirroring = False
 
@@ -85,7 +84,7 @@ class Docking(DebuggerView):
         if name not in self._parts:
             dock = self.docks[name]
             try:
-                made: View | str = dock.make(_part(dock.kind), self.dbg)
+                made: View | str = dock.make(self._kinds[name], self.dbg)
             except (LlmvizError, OSError) as error:
                 made = str(error)
             setattr(self, f"{name}_missing", made if isinstance(made, str) else "")
@@ -103,7 +102,7 @@ class Docking(DebuggerView):
                 if page is not None:
                     page._mirror(name)
 
-            made.send = send  # type: ignore[method-assign]
+            made.send = send
             made.observe(mirror, names="rev")
             self._parts[name] = made
             self._mirror(name)
@@ -181,7 +180,11 @@ def docked(*docks: Dock) -> type[Docking]:
 
     ``<name>_missing`` says why a view has nothing to show, ``<name>_rev`` grows when it was drawn.
     """
-    members: dict[str, Any] = {"docks": {d.name: d for d in docks}, "__module__": __name__}
+    members: dict[str, Any] = {
+        "__module__": __name__,
+        "docks": {d.name: d for d in docks},
+        "_kinds": {d.name: _part(d.kind) for d in docks},
+    }
     for dock in docks:
         for name in dock.traits:
             members[f"{dock.name}_{name}"] = copy.copy(dock.kind.class_traits()[name])
