@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from llmviz.errors import LlmvizError
-from llmviz.trace import Debugger
+from llmviz.trace import Debugger, Trace
 
 if TYPE_CHECKING:
     from llmviz import widgets
@@ -77,6 +77,10 @@ def gguf(model: Any, **traits: Any) -> widgets.GGUFView:
     model : Model, GGUF, or path of a GGUF file
         Of a path only the header is read.
     """
+    if isinstance(model, Trace):
+        raise LlmvizError(
+            f"a trace holds no bytes of a file: give the path of {model.model.path or 'its file'}"
+        )
     return _widgets().GGUFView(model, **traits)
 
 
@@ -120,17 +124,17 @@ def tokens(
 ) -> widgets.TokenizerView | widgets.TokensView:
     """Why these tokens: ``tokens(model, text)``; ``tokens(model, text, other=model2)`` compares.
 
-    Of a debugger: its text so far, shaded by probability.
+    Of a debugger or a trace: its text so far, shaded by probability.
 
     Parameters
     ----------
-    subject : Model, Vocab, path of a GGUF file, or Debugger
+    subject : Model, Vocab, path of a GGUF file, Debugger, or Trace
     text : str
     """
-    if not isinstance(subject, Debugger):
+    if not isinstance(subject, (Debugger, Trace)):
         return _widgets().TokenizerView(subject, text or "", **traits)
     if text is not None:
-        raise LlmvizError("a debugger has its own text: give the model to see another one's tokens")
+        raise LlmvizError("a run has its own text: give the model to see another one's tokens")
     return _widgets().TokensView(subject, **traits)
 
 

@@ -62,7 +62,11 @@ def flow(
         state.fetch()
         state.update()
         if not state.columns or not state.rows or state.pass_ < 0:
-            raise NothingToDraw("no pass has begun: let the run come to step 13")
+            raise NothingToDraw(
+                "this run kept no values of nodes; to have them, ask its recorder for them first"
+                if dbg.recorder.passes and not dbg.can_restart
+                else "no pass has begun: let the run come to step 13"
+            )
         return _Drawing(state, query, style).figure
     finally:
         state.close()

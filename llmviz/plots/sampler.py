@@ -12,7 +12,7 @@ from llmviz.plots._view import NothingToDraw, drawn
 from llmviz.plots.style import PLAIN, Canvas, Style, make_style, mix, mono
 from llmviz.plots.text import percent, piece, plain
 from llmviz.trace import DebuggerError
-from llmviz.trace.filmstrip import Changes, Strip, moment_of, replay
+from llmviz.trace.filmstrip import Changes, HeldStrip, Strip, moment_of, replay
 
 __all__ = ["sampler"]
 
@@ -35,7 +35,7 @@ def sampler(
 
     Parameters
     ----------
-    dbg : Debugger
+    dbg : Debugger or Trace
     selected : int
         Position of a generated token, -1 for the newest logits.
     what_if : mapping of int to {str: value}, optional
@@ -69,7 +69,7 @@ def sampler(
         if not s.sampler.off
     ]
     title = f"How token {moment.pos:,} is chosen: {name(strip.chosen, 24)}"
-    shown = f"showing {len(ids):,} of {len(moment.logits):,} candidates"
+    shown = f"showing {len(ids):,} of {strip.n_vocab:,} candidates"
     about = [f"probability among those left after each sampler · {shown}"]
     notes = [" · ".join(given)] if not style.narrow else []
     canvas = Canvas(style, line * (len(ids) + rest), title, about, notes)
@@ -88,7 +88,7 @@ def _namer(dbg: Any) -> Any:
 
 
 def _draw(
-    canvas: Canvas, strip: Strip, ids: list[int], name: Any, line: float, style: Style
+    canvas: Canvas, strip: Strip | HeldStrip, ids: list[int], name: Any, line: float, style: Style
 ) -> None:
     ax = canvas.sheet()
     digit = 0.602 * style.base / 72
@@ -96,14 +96,14 @@ def _draw(
     columns = [s for s in strip.steps if not s.sampler.off]  # what is off changes nothing
     rows = [0, *(s.index + 1 for s in columns)]
     wide = (canvas.width - labels) / len(rows)
-    p = strip.p[:, ids]
+    p, left_after = strip.shares(ids), strip.left
     most = float(np.nanmax(p))
     room = max(0.15, wide - 7.4 * digit)  # for the bar, beside its number
     text = {"va": "center", "fontsize": style.base, **PLAIN}
     heads = ["raw", *(s.sampler.name for s in columns)]
     for k, (row, head) in enumerate(zip(rows, heads, strict=True)):
         x = labels + k * wide
-        left = int(np.isfinite(strip.p[row]).sum())
+        left = left_after[row]
         room_for = int(wide / digit)
         ax.text(x + 0.3 * digit, 0.45 * line, plain(head)[:room_for], color=style.text, **text)
         ax.text(x + 0.3 * digit, 1.35 * line, f"{left:,}"[:room_for], color=style.soft, **text)
@@ -141,7 +141,9 @@ def _cell(ax: Any, at: Any, p: Any, unit: Any, last: bool, style: Style) -> None
     )  # fmt: skip
 
 
-def _line(ax: Any, canvas: Canvas, strip: Strip, name: Any, at: Any, style: Style) -> None:
+def _line(
+    ax: Any, canvas: Canvas, strip: Strip | HeldStrip, name: Any, at: Any, style: Style
+) -> None:
     """The final probabilities end to end, and the random number on them."""
     segments, draw = strip.segments(_SEGMENTS), strip.draw
     if not segments or draw is None:

@@ -1,13 +1,14 @@
-"""How a token was chosen: the sampler chain run again over recorded logits, sampler by sampler.
+"""How a token was chosen, sampler by sampler: the chain run again, or what was recorded of it.
 
 Nothing here decodes and nothing moves the run: a clone of the chain, in the state that it had
 before the token, is applied to a copy of the logits. With other parameters it says what would have
-been chosen.
+been chosen. Where the run does not hold the logits or the chain any more, and in a trace, there is
+what every sampler left when it ran (`HeldStrip`), and no other parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,10 @@ import numpy as np
 
 from llmviz.sampling import Chain, SamplerStep, TokenDataArray
 from llmviz.trace.edits import SamplerEdit, with_params
+from llmviz.trace.samplings import Link, SamplerRow
 from llmviz.trace.timeline import DebuggerError
 
-__all__ = ["Changes", "Line", "Moment", "Segment", "Strip", "moment_of", "replay"]
+__all__ = ["Changes", "HeldStrip", "Line", "Moment", "Segment", "Strip", "moment_of", "replay"]
 
 Changes = Mapping[int, Mapping[str, Any]]
 """Other parameters: index of a sampler in the chain -> parameter -> value."""
@@ -29,8 +31,9 @@ class Moment:
 
     Attributes
     ----------
-    logits : float32 [n_vocab]
-    chain : Chain
+    logits : float32 [n_vocab], or None
+        None where only `rows` are held.
+    chain : Chain or None
         In the state before; to be cloned, never used.
     accepted : tuple of int
         Generated tokens that the chain had been told of.
@@ -42,15 +45,20 @@ class Moment:
         Index of the sampler at whose event the run stands, -1 elsewhere.
     enter : int
         Number of the event at which the sampling began, -1 where it has not.
+    rows : tuple of SamplerRow
+        What was recorded of each sampler, where the chain cannot run again.
+    n_vocab : int
     """
 
-    logits: np.ndarray
-    chain: Chain
+    logits: np.ndarray | None
+    chain: Chain | None
     accepted: tuple[int, ...]
     pos: int
     token: int | None
     frame: int = -1
     enter: int = -1
+    rows: tuple[SamplerRow, ...] = ()
+    n_vocab: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +98,14 @@ class Strip:
         after each sampler. NaN where a token was cut.
     chosen : int
         Token id, -1 where the chain selects nothing.
+    logit : float32 [n_vocab]
+        Before the chain.
     """
 
     steps: tuple[SamplerStep, ...]
     p: np.ndarray
     chosen: int
+    logit: np.ndarray
 
     @property
     def draw(self) -> float | None:
@@ -104,6 +115,29 @@ class Strip:
     def line(self, index: int) -> Line | None:
         """The threshold of a sampler, None where it has none that can be drawn."""
         return _line(self.steps[index])
+
+    @property
+    def n_vocab(self) -> int:
+        """How many candidates there are at first."""
+        return self.p.shape[1]
+
+    @property
+    def left(self) -> list[int]:
+        """How many are left: at first, then after each sampler."""
+        return np.isfinite(self.p).sum(axis=1).tolist()
+
+    def shares(self, ids: Sequence[int]) -> np.ndarray:
+        """The columns of `p` of some tokens, float32 [n_steps + 1, n_ids]."""
+        return self.p[:, ids]
+
+    def logits(self, ids: Sequence[int]) -> list[float]:
+        """Logits of some tokens before the chain."""
+        return self.logit[ids].tolist()
+
+    def rest(self, ids: Sequence[int]) -> list[tuple[float, int]]:
+        """What all other tokens have together, and how many they are, for each row of `p`."""
+        others = np.delete(self.p, ids, axis=1)
+        return [(float(np.nansum(x, dtype=np.float64)), int(np.isfinite(x).sum())) for x in others]
 
     def rows(self, count: int, *also: int | None) -> list[int]:
         """Ids of the `count` likeliest tokens by raw probability, and of some others."""
@@ -133,8 +167,138 @@ class Strip:
         ]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Candidates of which the most important ones are held.
+
+    Attributes
+    ----------
+    size : int
+        How many there were.
+    id, logit, p : ndarray
+        Of those that are held; `p` among all that there were.
+    """
+
+    size: int
+    id: np.ndarray
+    logit: np.ndarray
+    p: np.ndarray
+
+    def probabilities(self) -> np.ndarray:
+        """As `p`."""
+        return self.p
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldStep:
+    """What was recorded of one sampler; see `llmviz.sampling.SamplerStep`."""
+
+    sampler: Link
+    index: int
+    before: Held
+    after: Held
+    why: str
+    threshold: float | None
+    draw: float | None
+
+
+class HeldStrip:
+    """What was recorded of every sampler of a chain; offers what `Strip` does.
+
+    Only the likeliest tokens are known by name; of all others, how many they were.
+
+    Parameters
+    ----------
+    rows : sequence of SamplerRow
+        Of one token, in order.
+    """
+
+    def __init__(self, rows: Sequence[SamplerRow]) -> None:
+        first = rows[0]
+        self._rows = rows
+        before = Held(first.before, first.raw_id, first.raw_logit, first.raw_p)
+        self._stages = [before]
+        steps = []
+        for row in rows:
+            assert row.link is not None
+            after = Held(row.after, row.id, row.logit, row.share)
+            steps.append(
+                HeldStep(row.link, row.index, before, after, row.why, row.threshold, row.draw)
+            )
+            self._stages.append(after)
+            before = after
+        self.steps = tuple(steps)
+        self.chosen = next((r.selected for r in reversed(rows) if r.selected >= 0), -1)
+
+    @property
+    def draw(self) -> float | None:
+        """The random number in [0, 1) that chose, None where none was drawn."""
+        return next((s.draw for s in reversed(self.steps) if s.sampler.selects), None)
+
+    @property
+    def n_vocab(self) -> int:
+        """How many candidates there were at first."""
+        return self._stages[0].size
+
+    @property
+    def left(self) -> list[int]:
+        """How many were left: at first, then after each sampler."""
+        return [stage.size for stage in self._stages]
+
+    def line(self, index: int) -> Line | None:
+        """As `Strip.line`."""
+        return _line(self.steps[index])
+
+    def rows(self, count: int, *also: int | None) -> list[int]:
+        """Ids of the likeliest tokens by raw probability, and of those of `also` that are known."""
+        raw = self._stages[0]
+        best = raw.id[:count].tolist()
+        known = dict(zip(raw.id.tolist(), raw.p.tolist(), strict=True))
+        more = {i for i in also if i is not None and i in known} - set(best)
+        return [*best, *sorted(more, key=lambda i: -known[i])]
+
+    def shares(self, ids: Sequence[int]) -> np.ndarray:
+        """As `Strip.shares`; NaN for a token that a sampler has cut."""
+        out = np.full((len(self._stages), len(ids)), np.nan, np.float32)
+        for line, stage in zip(out, self._stages, strict=True):
+            known = dict(zip(stage.id.tolist(), stage.p, strict=True))
+            line[:] = [known.get(i, np.nan) for i in ids]
+        return out
+
+    def logits(self, ids: Sequence[int]) -> list[float]:
+        """As `Strip.logits`; NaN for a token that is not held."""
+        known = dict(zip(self._stages[0].id.tolist(), self._stages[0].logit.tolist(), strict=True))
+        return [known.get(i, float("nan")) for i in ids]
+
+    def rest(self, ids: Sequence[int]) -> list[tuple[float, int]]:
+        """What all other tokens had together: what is missing to 1; and how many they were."""
+        shares = self.shares(ids).astype(np.float64)
+        shown = np.isfinite(shares).sum(axis=1)
+        others = [size - int(n) for size, n in zip(self.left, shown, strict=True)]
+        sums = np.clip(1.0 - np.nansum(shares, axis=1), 0.0, 1.0)
+        return [(float(p) if n else 0.0, n) for p, n in zip(sums, others, strict=True)]
+
+    def segments(self, count: int) -> list[Segment]:
+        """As `Strip.segments`."""
+        row = next((r for r in reversed(self._rows) if r.link and r.link.selects), None)
+        if row is None or row.draw is None or row.id.size == 0:
+            return []
+        widest = np.argsort(-row.share, kind="stable")[:count]
+        picked = np.flatnonzero(row.id == row.selected)
+        parts = [
+            Segment(int(row.id[i]), max(0.0, float(row.end[i]) - float(row.share[i])), end)
+            for i in np.union1d(widest, picked).tolist()
+            if (end := float(row.end[i])) == end
+        ]
+        return sorted(parts, key=lambda s: s.end)
+
+
 def moment_of(dbg: Any, pos: int = -1) -> Moment | None:
     """The state before the token at a position was sampled; -1 for the newest logits.
+
+    Parameters
+    ----------
+    dbg : Debugger or Trace
 
     Returns
     -------
@@ -144,11 +308,10 @@ def moment_of(dbg: Any, pos: int = -1) -> Moment | None:
     Raises
     ------
     DebuggerError
-        The run does not hold this state any more, or has no chain at all.
+        Nothing is held of this sampling, or the run has no chain at all.
     """
-    recorder = dbg.recorder
-    tokens = recorder.tokens
-    if recorder.logits is None:
+    recorder, tokens = dbg.recorder, dbg.recorder.tokens
+    if recorder.logits_n < 0:
         return None
     picked = tokens[pos] if 0 <= pos < len(tokens) else None
     if picked is not None and picked.given:
@@ -159,18 +322,26 @@ def moment_of(dbg: Any, pos: int = -1) -> Moment | None:
         raise DebuggerError(
             "this run is a bare stream of events: it has no sampler chain that could be run again"
         )
-    points = [p for p in dbg._source.history.points if p.stage == "ubatch"]
-    if picked is None or picked is newest:
-        logits, logits_n, token = recorder.logits, recorder.logits_n, newest
+    token = newest if picked is None or picked is newest else picked
+    found = _runnable(dbg, token, picked is None or picked is newest)
+    return found if found is not None else _recorded(dbg, token)
+
+
+def _runnable(dbg: Any, token: Any, newest: bool) -> Moment | None:
+    """The chain and the logits, where the run still holds both."""
+    recorder, tokens = dbg.recorder, dbg.recorder.tokens
+    points = [p for p in dbg.points if p.stage == "ubatch"]
+    if newest:
+        logits, logits_n = recorder.logits, recorder.logits_n
     else:
         # The next ubatch's point remembers the logits that were the latest when it began.
-        marks = [p.mark for p in points if p.n > picked.n and p.mark is not None]
-        if not marks or marks[0].logits is None or marks[0].logits_n > picked.n:
-            raise DebuggerError(_GONE)
-        logits, logits_n, token = marks[0].logits, marks[0].logits_n, picked
+        marks = [p.mark for p in points if p.n > token.n and p.mark is not None]
+        if not marks or marks[0].logits is None or marks[0].logits_n > token.n:
+            return None
+        logits, logits_n = marks[0].logits, marks[0].logits_n
     before = [p for p in points if p.n <= logits_n]
-    if not before or before[-1].saved is None:
-        raise DebuggerError(_GONE)
+    if logits is None or not before or before[-1].saved is None:
+        return None
     end = token.n if token is not None else dbg.n + 1
     accepted = tuple(k.id for k in tokens if not k.given and k.n < logits_n)
     enter = next(
@@ -196,24 +367,65 @@ def moment_of(dbg: Any, pos: int = -1) -> Moment | None:
         token.id if token is not None else None,
         about.index if isinstance(about, SamplerStep) else -1,
         enter,
+        n_vocab=len(logits),
+    )
+
+
+def _recorded(dbg: Any, token: Any) -> Moment:
+    """What was recorded of the samplers, where the chain cannot run again."""
+    logits_n = dbg.recorder.logits_n
+    rows: list[SamplerRow] = []
+    if token is not None:  # those since the token before, the last ones first
+        earlier = dbg.recorder.tokens[token.pos - 1].n if token.pos > 0 else -1
+        for row in reversed(dbg.samplings):
+            if earlier < row.n < token.n:
+                rows.insert(0, row)
+                if row.index <= 0:
+                    break
+    else:
+        for row in dbg.samplings:
+            if row.n > logits_n and (not rows or row.index > rows[-1].index):
+                rows.append(row)
+    if not rows or rows[0].index != 0 or any(r.link is None for r in rows):
+        raise DebuggerError(_NOT_SAMPLED if token is None else _GONE)
+    here = dbg.n
+    return Moment(
+        None,
+        None,
+        (),
+        token.pos if token is not None else len(dbg.recorder.tokens),
+        token.id if token is not None else None,
+        next((r.index for r in rows if r.n == here), -1) if token is None else -1,
+        rows=tuple(rows),
+        n_vocab=rows[0].before,
     )
 
 
 _GONE = (
-    "the run does not hold the logits or the chain of this token any more: travel to it "
-    "(click it in the text), then they are here again"
+    "nothing was recorded of how this token was chosen, and the run does not hold its logits or "
+    "its chain any more: travel to it (click it in the text), then they are here again"
 )
+_NOT_SAMPLED = "this run ends before anything was chosen from these logits"
 
 
-def replay(moment: Moment, changes: Changes | None = None) -> Strip:
+def replay(moment: Moment, changes: Changes | None = None) -> Strip | HeldStrip:
     """Run a clone of the chain over the logits, with other parameters where some are given.
+
+    Where only what was recorded is held, that is returned.
 
     Raises
     ------
     DebuggerError, SamplerError
         For parameters that a sampler does not have or does not take, or where the chain selects
-        nothing.
+        nothing; for other parameters where the chain cannot run again.
     """
+    if moment.chain is None or moment.logits is None:
+        if changes:
+            raise DebuggerError(
+                "only what the samplers did is recorded here, not all logits: another parameter "
+                "can be tried in a run (llmviz.Debugger), at the token"
+            )
+        return HeldStrip(moment.rows)
     chain = moment.chain.clone()
     for index, params in (changes or {}).items():
         if not 0 <= index < len(chain.samplers):
@@ -231,10 +443,10 @@ def replay(moment: Moment, changes: Changes | None = None) -> Strip:
         after = step.after
         drawn = step.sampler.selects and step.draw is not None
         p[row, after.id] = after.p if drawn else after.probabilities()
-    return Strip(tuple(steps), p, cur.selected_id)
+    return Strip(tuple(steps), p, cur.selected_id, moment.logits)
 
 
-def _line(step: SamplerStep) -> Line | None:
+def _line(step: SamplerStep | HeldStep) -> Line | None:
     sampler, before = step.sampler, step.before
     if sampler.off or before.size == 0 or step.threshold is None:
         return None

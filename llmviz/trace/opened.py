@@ -18,6 +18,7 @@ from llmviz.trace.debugger import Debugger
 from llmviz.trace.edits import Intervention
 from llmviz.trace.opened_cursor import Cursor
 from llmviz.trace.opened_parts import HeldModel, Past, held_branches, held_edits
+from llmviz.trace.samplings import SamplerRow
 from llmviz.trace.storage_read import Stored
 from llmviz.trace.storage_zip import MOST_BYTES, TraceError
 
@@ -83,13 +84,14 @@ class Trace(Cursor):
         The event at the cursor. A value that is not in the trace is a mapping that says so.
     """
 
-    can_restart = False
+    can_restart = False  # nothing can be computed again
+    can_go_back = True
     running = False
     hit = None
     error: Exception | None = None
     stopped_by = "goal"
     _events: tuple[Any, ...] = ()  # no generator stands anywhere
-    _source = SimpleNamespace(history=SimpleNamespace(points=()))  # nor is there a way back
+    points = ()  # nor is there a way back to one of them: there is nothing to compute with
 
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MOST_BYTES) -> None:
         stored = Stored(path, max_bytes)
@@ -167,6 +169,11 @@ class Trace(Cursor):
         found = next((b for b in self.branches if b.name == name), self.branches[0])
         found.n = self.n
         return found
+
+    @property
+    def samplings(self) -> list[SamplerRow]:
+        """What each sampler did, at every token, the oldest first."""
+        return self._stored.samplers
 
     @property
     def interventions(self) -> list[Intervention]:

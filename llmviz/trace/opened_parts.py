@@ -17,7 +17,7 @@ from llmviz.trace.edits import Edit, Intervention, Switch
 from llmviz.trace.kept import Kept
 from llmviz.trace.recorder import ATTENTION, Recorder
 from llmviz.trace.records import AttentionBlock
-from llmviz.trace.storage_log import SamplerRow
+from llmviz.trace.samplings import SamplerRow
 from llmviz.trace.storage_read import Stored
 from llmviz.trace.summary import Statistics
 from llmviz.trace.timeline import Here, Record, shape_text

@@ -12,6 +12,7 @@ event it stands at, on its current branch:
 * ``statistic_*`` (statistic): one row for each node that was watched, in each pass;
 * ``cells_*`` (cells_event), ``cell_*`` (cell_change): what changed in the KV cache, and when;
 * ``sampler_*`` (sampler_step) and ``sampler_top_*`` (sampler_step, kept): what each sampler left;
+  ``sampler_raw_*`` (sampler_step, leader): the likeliest tokens before a chain has run;
 * ``graph_*`` (tensor): the last graph, tensor by tensor, sources as indices;
 * group ``values``: kept copies of nodes, one array for each name;
 * attributes: model, hyperparameters, prompt, chain, edits, branches, and the texts that arrays
@@ -34,7 +35,8 @@ import numpy as np
 
 from llmviz.trace.edits import Intervention, Switch
 from llmviz.trace.storage_attention import attention_variables
-from llmviz.trace.storage_log import N_CANDIDATES, RunLog, SamplerRow
+from llmviz.trace.storage_log import RunLog
+from llmviz.trace.storage_samplers import sampler_variables
 from llmviz.trace.storage_values import kept_variables
 from llmviz.trace.storage_write import Variable, table, write_zip
 from llmviz.trace.storage_zip import TraceError
@@ -59,7 +61,7 @@ def save(
         *_logits(dbg),
         *_statistics(dbg.log),
         *_cells(dbg.log),
-        *_samplers(dbg.log.samplers),
+        *sampler_variables(dbg.samplings, _TEXT),
         *_graph(dbg),
         *attention_variables(dbg.recorder, np.dtype(dtype)),
     ]
@@ -197,7 +199,7 @@ def _pieces(dbg: Any) -> Iterator[tuple[int, bytes, str]]:
     for row in log.logits:
         ids.update(a.id for a in row.top)
     for sampler in log.samplers:
-        ids.update(sampler.id.tolist())
+        ids.update(sampler.id.tolist(), sampler.raw_id.tolist())
     for change in log.cells:
         ids.update(change.tok.tolist())
     known = {k.id: k.piece for k in dbg.tokens}
@@ -310,28 +312,6 @@ def _cells(log: RunLog) -> Iterator[Variable]:
         token=np.concatenate([c.tok for c in changes] or empty),
     )
     yield Variable("cell_seq", ("seq", "cell_change"), seq)
-
-
-def _samplers(rows: list[SamplerRow]) -> Iterator[Variable]:
-    yield from table(
-        "sampler",
-        "sampler_step",
-        n=np.array([r.n for r in rows], np.int32),
-        before=np.array([r.before for r in rows], np.int32),
-        after=np.array([r.after for r in rows], np.int32),
-        selected=np.array([r.selected for r in rows], np.int32),
-        threshold=_optional(r.threshold for r in rows),
-        draw=_optional(r.draw for r in rows),
-    )
-    names = {"names": [r.name for r in rows], "whys": [r.why[:_TEXT] for r in rows]}
-    yield Variable("sampler_why", ("sampler_step",), np.arange(len(rows), dtype=np.int32), names)
-    most = max((len(r.id) for r in rows), default=0)
-    assert most <= N_CANDIDATES
-    for name, fill in (("id", np.int32(-1)), ("logit", np.float32("nan")), ("p", np.float32(0))):
-        data = np.full((len(rows), most), fill)
-        for i, r in enumerate(rows):
-            data[i, : len(r.id)] = getattr(r, name)
-        yield Variable(f"sampler_top_{name}", ("sampler_step", "kept"), data)
 
 
 def _graph(dbg: Any) -> Iterator[Variable]:

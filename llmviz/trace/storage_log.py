@@ -17,6 +17,7 @@ import numpy as np
 
 from llmviz.trace.breaking import Breaking
 from llmviz.trace.records import Alternative, CellsRecord
+from llmviz.trace.samplings import SamplerRow, Samplings
 from llmviz.trace.summary import Statistics
 from llmviz.trace.timeline import Here
 
@@ -27,14 +28,12 @@ __all__ = [
     "LogitsRow",
     "Names",
     "RunLog",
-    "SamplerRow",
     "changed",
 ]
 
 KINDS = ("enter", "exit", "node", "data")
 MOST_EVENTS = 2_000_000
 MOST_STATISTICS = 1_000_000
-N_CANDIDATES = 40  # of each sampler's, those with the largest logits
 
 
 class Names:
@@ -119,39 +118,6 @@ class LogitsRow:
     row: np.ndarray | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SamplerRow:
-    """What one sampler left.
-
-    Attributes
-    ----------
-    n : int
-        Event number.
-    name : str
-    before, after : int
-        How many candidates there were, and are.
-    selected : int
-        Id of the token that it picked, -1 for none.
-    why : str
-    threshold, draw : float or None
-        As in `llmviz.sampling.SamplerStep`.
-    id, logit, p : ndarray int32, float32, float32 [<= 40]
-        The candidates with the largest logits, the largest first.
-    """
-
-    n: int
-    name: str
-    before: int
-    after: int
-    selected: int
-    why: str
-    threshold: float | None
-    draw: float | None
-    id: np.ndarray
-    logit: np.ndarray
-    p: np.ndarray
-
-
 @dataclass
 class Columns:
     """Rows of numbers in columns, ordered by the first one, the number of the event."""
@@ -211,6 +177,7 @@ class RunLog:
         self.cells: list[CellsChange] = []
         self.logits: list[LogitsRow] = []
         self.samplers: list[SamplerRow] = []
+        self._samplings = Samplings()
         self.lost = 0
         self._last = -1
         self._measured: dict[str, Statistics | None] = {}
@@ -236,7 +203,7 @@ class RunLog:
                 row = recorder.logits if self.keep_logits else None
                 self.logits.append(LogitsRow(n, len(recorder.logits), recorder.top, row))
             elif event.step == 15 and hasattr(event.value, "p"):
-                self.samplers.append(_sampler_row(event, n))
+                self.samplers.append(self._samplings.row(event, n))
         if recorder.cells is not self._cells and recorder.cells is not None:
             now = recorder.cells
             self.cells.append(changed(self._cells, now))
@@ -272,34 +239,6 @@ class RunLog:
             self._cells = change.after(self._cells)
 
 
-def _sampler_row(event: Any, n: int) -> SamplerRow:
-    cur, about = event.value, event.about
-    given = about.get if isinstance(about, dict) else lambda name: getattr(about, name, None)
-    before = given("before")
-    ids = np.asarray(cur.id, np.int32)
-    logit, p = np.asarray(cur.logit, np.float32), np.asarray(cur.p, np.float32)
-    rank = np.nan_to_num(logit, nan=-np.inf)
-    best = np.arange(len(ids))
-    if len(ids) > N_CANDIDATES:
-        best = np.argpartition(-rank, N_CANDIDATES)[:N_CANDIDATES]
-    best = best[np.argsort(-rank[best], kind="stable")]
-    chosen = int(ids[cur.selected]) if 0 <= cur.selected < len(ids) else -1
-    size = len(before.id) if before is not None else len(ids)
-    return SamplerRow(
-        n,
-        event.name,
-        size,
-        len(ids),
-        chosen,
-        str(given("why") or ""),
-        given("threshold"),
-        given("draw"),
-        ids[best],
-        logit[best],
-        p[best],
-    )
-
-
 class Logged(Breaking):
     """A debugger that keeps a `RunLog` beside its recorder.
 
@@ -309,6 +248,21 @@ class Logged(Breaking):
     """
 
     log: RunLog
+
+    @property
+    def samplings(self) -> list[SamplerRow]:
+        """What each sampler did, at every token of this branch, the oldest first."""
+        return self.log.samplers
+
+    @property
+    def can_go_back(self) -> bool:
+        """Whether earlier events can be shown again: a bare generator runs only once."""
+        return self._source.can_go_back
+
+    @property
+    def points(self) -> list[Any]:
+        """The moments that the run can come back to, see `llmviz.trace.history.Point`."""
+        return self._source.history.points
 
     def _begin_run(self) -> None:
         before = getattr(self, "log", None)
@@ -326,6 +280,12 @@ class Logged(Breaking):
         self.log.forget(last)
         self.log.measured(self.recorder)
         return start
+
+    def _come_to_rest(self) -> None:
+        super()._come_to_rest()
+        if self.here is not None:
+            self.log.forget(self.here.n)
+            self.log.measured(self.recorder)
 
     def _renew_here(self) -> None:
         super()._renew_here()

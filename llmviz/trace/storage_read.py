@@ -19,7 +19,8 @@ from llmviz.trace.records import Alternative, AttentionBlock, CellsRecord, Token
 from llmviz.trace.storage import FORMAT
 from llmviz.trace.storage_columns import Attributes, Checked, RecordTable
 from llmviz.trace.storage_graph import HeldTensor, read_graph
-from llmviz.trace.storage_log import KINDS, CellsChange, LogitsRow, SamplerRow
+from llmviz.trace.storage_log import KINDS, CellsChange, LogitsRow
+from llmviz.trace.storage_samplers import read_samplers
 from llmviz.trace.storage_values import GROUP, unpack
 from llmviz.trace.summary import Statistics
 
@@ -66,7 +67,7 @@ class Stored(Checked):
             self.events = self._read_events()
             self.tokens = self._read_tokens()
             self.logits = self._read_logits()
-            self.samplers = list(self._read_samplers())
+            self.samplers = list(read_samplers(self))
             self.cells = list(self._read_cells())
             self.graph: list[HeldTensor] = read_graph(self)
         except BaseException:
@@ -178,35 +179,6 @@ class Stored(Checked):
             LogitsRow(n, n_vocab, top, full.get(n))
             for (n, n_vocab), top in zip(numbers, tops, strict=True)
         ]
-
-    def _read_samplers(self) -> Iterator[SamplerRow]:
-        t = self.table(
-            "sampler", n="i", before="i", after="i", selected="i", threshold="f", draw="f"
-        )
-        count = len(t["n"])
-        self.ordered("sampler_n", t["n"])
-        self.column("sampler_why", "i", 1, count)
-        about = Attributes(self.zip.info("sampler_why").attrs, "sampler_why", self.zip.path)
-        names, whys = about.texts("names"), about.texts("whys")
-        tops = [
-            self.column(f"sampler_top_{k}", kind, 2, count)
-            for k, kind in (("id", "i"), ("logit", "f"), ("p", "f"))
-        ]
-        if len(names) != count or len(whys) != count or len({x.shape for x in tops}) != 1:
-            raise self.error(f"other columns than {count} steps need", "sampler_why")
-        for i in range(count):
-            held = np.flatnonzero(tops[0][i] >= 0)
-            row = {k: int(t[k][i]) for k in ("n", "before", "after", "selected")}
-            yield SamplerRow(
-                **row,
-                name=names[i],
-                why=whys[i],
-                threshold=_given(float(t["threshold"][i])),
-                draw=_given(float(t["draw"][i])),
-                id=tops[0][i][held],
-                logit=tops[1][i][held],
-                p=tops[2][i][held],
-            )
 
     def _read_cells(self) -> Iterator[CellsChange]:
         t = self.table("cells", n="i", size="i", n_seq="i", changes="i")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-import numpy as np
 import traitlets as t
 
 from llmviz.errors import LlmvizError
 from llmviz.trace import DebuggerError
-from llmviz.trace.filmstrip import Moment, Strip, moment_of, replay
+from llmviz.trace.filmstrip import HeldStrip, Moment, Strip, moment_of, replay
 from llmviz.widgets.follow import DebuggerView, answers
 
 __all__ = ["SamplerView"]
@@ -53,7 +52,8 @@ class SamplerView(DebuggerView):
         pos, n_vocab, taken (id that the run took, None before), was (id that the replay with the
         run's own parameters gives), chosen (with `what_if`), n_shown, draw, draw_was, and frames:
         {index, name, params, off, before, after, cut, why, line, at, draw, now} for each sampler.
-        `reason` says why there is nothing to show.
+        `reason` says why there is nothing to show; `recorded`: the chain cannot run again, as in a
+        trace, so that nothing can be moved.
     strip_rows : list of {id, text, logit}
     strip_p : bytes
         float32 [n_frames + 1, n_rows]: probability among those left, first of all tokens, then
@@ -82,7 +82,7 @@ class SamplerView(DebuggerView):
     strip_segments_was: t.List = t.List().tag(sync=True)
 
     _strip_of: Any = None
-    _strip_kept: tuple[Any, Strip] | None = None  # the run's own, while a slider moves
+    _strip_kept: tuple[Any, Strip | HeldStrip] | None = None  # the run's own, while a slider moves
 
     # -- drawing -------------------------------------------------------------------------------
 
@@ -122,23 +122,22 @@ class SamplerView(DebuggerView):
         self.strip_rows, self.strip_p, self.strip_was = [], b"", b""
         self.strip_rest, self.strip_segments, self.strip_segments_was = [], [], []
 
-    def _strip_draw(self, moment: Moment, was: Strip, now: Strip) -> None:
+    def _strip_draw(self, moment: Moment, was: Strip | HeldStrip, now: Strip | HeldStrip) -> None:
         ids = now.rows(self.n_rows, moment.token, was.chosen, now.chosen)
         self.strip_rows = [
-            {"id": i, "text": self._strip_text(i), "logit": float(moment.logits[i])} for i in ids
+            {"id": i, "text": self._strip_text(i), "logit": logit}
+            for i, logit in zip(ids, now.logits(ids), strict=True)
         ]
-        self.strip_p = now.p[:, ids].astype("<f4").tobytes()
-        self.strip_was = was.p[:, ids].astype("<f4").tobytes() if now is not was else b""
-        others = np.delete(now.p, ids, axis=1)
-        self.strip_rest = [
-            {"p": float(np.nansum(line, dtype=np.float64)), "n": int(np.isfinite(line).sum())}
-            for line in others
-        ]
+        self.strip_p = now.shares(ids).astype("<f4").tobytes()
+        self.strip_was = was.shares(ids).astype("<f4").tobytes() if now is not was else b""
+        self.strip_rest = [{"p": p, "n": n} for p, n in now.rest(ids)]
         self.strip_segments = self._strip_line(now)
         self.strip_segments_was = self._strip_line(was) if now is not was else []
+        now_steps: tuple[Any, ...] = now.steps
+        was_steps: tuple[Any, ...] = was.steps
         self.strip = {
             "pos": moment.pos,
-            "n_vocab": len(moment.logits),
+            "n_vocab": moment.n_vocab,
             "n_shown": len(ids),
             "taken": moment.token,
             "was": was.chosen,
@@ -150,6 +149,7 @@ class SamplerView(DebuggerView):
             },
             "draw": now.draw,
             "draw_was": was.draw,
+            "recorded": moment.chain is None,
             "frames": [
                 {
                     "index": step.index,
@@ -158,18 +158,18 @@ class SamplerView(DebuggerView):
                     "off": step.sampler.off,
                     "before": step.before.size,
                     "after": step.after.size,
-                    "cut": len(step.cut),
+                    "cut": max(0, step.before.size - step.after.size),
                     "why": step.why,
                     "line": line.kind if (line := now.line(step.index)) else "",
                     "at": line.at if line else None,
                     "draw": step.draw,
                     "now": step.index == moment.frame,
                 }
-                for step, old in zip(now.steps, was.steps, strict=True)
+                for step, old in zip(now_steps, was_steps, strict=True)
             ],
         }
 
-    def _strip_line(self, strip: Strip) -> list[dict[str, Any]]:
+    def _strip_line(self, strip: Strip | HeldStrip) -> list[dict[str, Any]]:
         return [
             {"id": s.id, "text": self._strip_text(s.id), "start": s.start, "end": s.end}
             for s in strip.segments(_SEGMENTS)
@@ -308,12 +308,12 @@ def _params(sampler: Any, was: Any) -> list[dict[str, Any]]:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
         low, high, step = _RANGES.get((sampler.name, name), (None, None, None))
-        whole = isinstance(value, int) and isinstance(getattr(was, name), int) and step in (None, 1)
+        whole = isinstance(value, int) and isinstance(was.params[name], int) and step in (None, 1)
         out.append(
             {
                 "name": name,
                 "value": value,
-                "was": getattr(was, name),
+                "was": was.params[name],
                 "low": low,
                 "high": high if high is None else max(high, value),
                 "step": step or (1 if whole else None),

@@ -40,7 +40,7 @@ class TransportView(DrivingView):
         dbg = self.dbg
         self.can_restart = dbg.can_restart
         self.can_forward = not dbg.finished
-        self.can_back = dbg.can_restart and dbg.n > 0
+        self.can_back = dbg.can_go_back and dbg.n > 0
         self.can_prev = self.can_back and any(k.n < dbg.n for k in dbg.tokens)
         if dbg.running:
             self.status, self.status_text = "running", "running"

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import llmviz
-from llmviz.trace import Debugger, Trace, TraceError, open_trace
+from llmviz.errors import LlmvizError
+from llmviz.trace import Debugger, DebuggerError, Trace, TraceError, open_trace
 from llmviz.trace.expressions import compile_expression
+from llmviz.trace.filmstrip import HeldStrip, moment_of, replay
 from llmviz.trace.flow import Flow
 from llmviz.trace.shown import attention, candidates
 from tests.trace.test_storage import PROMPT, chain
@@ -258,3 +260,59 @@ def test_the_views_take_it(run: Debugger, path: Path) -> None:
     assert bundle
     trace.panel.close()
     trace.close()
+
+
+def test_how_each_token_was_chosen_is_told_as_the_run_tells_it(run: Debugger, path: Path) -> None:
+    trace = open_trace(path)
+    for k in run.tokens:
+        if k.given:
+            assert moment_of(trace, k.pos) is None
+            continue
+        live, held = moment_of(run, k.pos), moment_of(trace, k.pos)
+        assert live is not None and held is not None
+        assert (held.pos, held.token, held.n_vocab) == (live.pos, live.token, live.n_vocab)
+        a, b = replay(live), replay(held)
+        assert isinstance(b, HeldStrip) and (b.chosen, b.draw) == (a.chosen, a.draw)
+        ids = b.rows(12, k.id)
+        assert ids[:12] == a.rows(12)[:12]
+        assert b.shares(ids).tobytes() == a.shares(ids).tobytes()
+        assert b.logits(ids) == a.logits(ids)
+        assert b.left == a.left
+        for (p, n), (p2, n2) in zip(a.rest(ids), b.rest(ids), strict=True):
+            assert n == n2 and p == pytest.approx(p2, abs=1e-5)
+        for s, t in zip(a.steps, b.steps, strict=True):
+            assert (t.why, t.threshold, t.index) == (s.why, s.threshold, s.index)
+            assert t.sampler.name == s.sampler.name and t.sampler.off == s.sampler.off
+            assert a.line(s.index) == b.line(t.index)
+        ends = {x.id: x for x in a.segments(40)}
+        for segment in b.segments(40):
+            assert segment.end == ends[segment.id].end
+            assert segment.start == pytest.approx(ends[segment.id].start, abs=1e-6)
+        with pytest.raises(DebuggerError, match="only what the samplers did is recorded"):
+            replay(held, {1: {"k": 3}})
+    # A run tells the same of a token whose chain it does not hold any more.
+    run_points = [p for p in run.points if p.stage == "ubatch"]
+    assert run_points and trace.points == ()
+    trace.restart()
+    assert moment_of(trace) is None
+
+
+def test_the_film_is_shown_where_the_trace_stands(path: Path) -> None:
+    widgets = pytest.importorskip("llmviz.widgets")
+    trace = open_trace(path)
+    with widgets.SamplerView(trace) as view:
+        assert view.strip["recorded"] and len(view.strip["frames"]) == 4
+        assert view.strip["chosen"] == view.strip["taken"] == trace.tokens[-1].id
+        trace.reverse_to("top_k")
+        assert [f["now"] for f in view.strip["frames"]] == [False, True, False, False]
+        assert view.strip["taken"] is None
+        view.selected = trace.tokens[-1].pos
+        assert view.strip["taken"] == trace.tokens[-1].id
+        with pytest.raises(DebuggerError, match="recorded"):
+            view.replay_with("top-k", k=3)
+    bare = open_trace(path)
+    assert bare.can_go_back and isinstance(llmviz.show.tokens(bare), widgets.TokensView)
+    with pytest.raises(LlmvizError, match="holds no bytes of a file"):
+        llmviz.show.gguf(bare)
+    with widgets.DebuggerPanel(bare) as panel:
+        assert panel.can_back and panel.can_prev and not panel.can_restart

@@ -60,6 +60,10 @@ export function samplerZone(host) {
     const show = (now) => {
       shown = now;
       label.toggleAttribute("data-moved", now.value !== now.was);
+      // Where only a recording is there, the numbers are shown and cannot be moved.
+      const recorded = !!(model.get("strip") || {}).recorded;
+      number.disabled = recorded;
+      if (slider) slider.hidden = recorded;
       for (const input of [number, slider]) if (input && document.activeElement !== input) input.value = now.value;
     };
     return { label, show, reset: () => show(shown) };
