@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from llmviz.errors import VocabError
 from llmviz.events import Event, Steps
 from llmviz.gguf.constants import ValueType
 from llmviz.vocab.keys import Keys, c_strings
@@ -105,6 +106,13 @@ class BPE(Tokenizer):
             whole = b"".join(symbols)
             if whole in self.vocab.token_to_id:
                 return [whole]
+        if not self.pre.byte_encode and len(symbols) > 1 and b" " in raw:
+            raise VocabError(
+                f"{word!r} would be merged with its spaces, which this kind of vocabulary "
+                f"(tokenizer.ggml.pre = {self.pre.name!r}) has no way to write; llama.cpp aborts. "
+                "Pass text without runs of spaces, or convert the model again with "
+                "tokenizer.ggml.model = 'whitespace'"
+            )
         return symbols
 
     def _ids(self, symbol: bytes) -> list[int]:

@@ -266,6 +266,7 @@ _register(
 _register(
     "sarvam-moe", NEWLINE_RUNS, byte_encode=False, escape_whitespaces=True, clean_spaces=False
 )
+_register("whitespace", Regex(r"\S+"), byte_encode=False)
 
 
 def pre_names() -> tuple[str, ...]:

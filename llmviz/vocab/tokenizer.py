@@ -23,15 +23,7 @@ __all__ = ["TOKENIZERS", "ByteFallback", "Tokenizer", "Word", "find_tokenizer"]
 TOKENIZERS: dict[str, type[Tokenizer]] = {}
 """Tokenizer classes by the value of ``tokenizer.ggml.model``."""
 
-_NOT_BUILT = {
-    "bert": "WordPiece",
-    "t5": "Unigram",
-    "rwkv": "RWKV",
-    "plamo2": "PLaMo-2",
-    "hybriddna": "byte-pair with DNA k-mers",
-    "whitespace": "byte-pair over whitespace-separated words",
-    "test": "llama.cpp's test tokenizer",
-}
+_NOT_BUILT = {"test": "llama.cpp's test tokenizer"}
 
 
 class Word(NamedTuple):
@@ -81,6 +73,7 @@ class Tokenizer(ABC):
     type: ClassVar[str] = ""
     defaults: ClassVar[Mapping[str, int]] = {}
     """Special ids that hold unless the file says otherwise, by name (``"bos"``, ``"eos"`` ...)."""
+    warns_double_bos: ClassVar[bool] = True
     warns_double_eos: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -94,6 +87,14 @@ class Tokenizer(ABC):
     def settle(self) -> None:
         """Correct the vocabulary's flags once the file's own have been read."""
         return
+
+    def opening(self) -> list[str]:
+        """Names of the special tokens put before a text."""
+        return ["bos"] if self.vocab.add_bos else []
+
+    def closing(self) -> list[str]:
+        """Names of the special tokens put after a text."""
+        return ["eos"] if self.vocab.add_eos else []
 
     @abstractmethod
     def encode(self, text: bytes, after_special: bool) -> list[int]:
@@ -171,7 +172,7 @@ def find_tokenizer(model: str) -> type[Tokenizer]:
         "tokenizer" if known else "(unknown) tokenizer",
         model,
         supported=sorted({*TOKENIZERS, "none"}),
-        hint=f"This is the {known} tokenizer, which llmviz does not have"
+        hint=f"This is {known}, which llmviz does not have"
         if known
         else "The key is tokenizer.ggml.model",
     )

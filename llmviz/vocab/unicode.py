@@ -12,7 +12,7 @@ Text is handled as llama.cpp handles it, so that the same bytes become the same 
   consequences are worth knowing: ``\\s`` is the 25 characters of Unicode's White_Space and nothing
   else (Python's own ``\\s`` adds U+001C to U+001F), and ``\\d`` is ASCII only.
 
-Does not normalize: the WordPiece and Unigram tokenizers that need that are not built.
+Does not normalize: `wpm` and `charsmap` do.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ __all__ = [
     "blank",
     "bytes_of",
     "category",
+    "code_point",
     "collapse",
     "decode",
     "decode_bytes_text",
     "decode_with_widths",
     "encode",
     "split_chars",
+    "width_of",
 ]
 
 REPLACEMENT = "\ufffd"
@@ -91,7 +93,7 @@ def decode_with_widths(raw: bytes) -> tuple[str, list[int]]:
     widths: list[int] = []
     at = 0
     while at < len(raw):
-        point, width = _code_point(raw, at)
+        point, width = code_point(raw, at)
         if point > 0x10FFFF:
             raise VocabError(
                 f"the text has code point {point:#x} at byte {at}; Unicode ends at 0x10ffff. "
@@ -103,7 +105,7 @@ def decode_with_widths(raw: bytes) -> tuple[str, list[int]]:
     return "".join(chars), widths
 
 
-def _code_point(raw: bytes, at: int) -> tuple[int, int]:
+def code_point(raw: bytes, at: int) -> tuple[int, int]:
     """The code point at byte `at` and its width; (0xFFFD, 1) where no character starts."""
     first = raw[at]
     if first < 0x80:
@@ -118,6 +120,11 @@ def _code_point(raw: bytes, at: int) -> tuple[int, int]:
             return 0xFFFD, 1
         point = point << 6 | byte & 0x3F
     return point, width
+
+
+def width_of(first: int) -> int:
+    """Bytes of a character that begins with the byte `first`; 1 of a byte that begins none."""
+    return _LENGTHS[first >> 4]
 
 
 def split_chars(raw: bytes) -> list[bytes]:

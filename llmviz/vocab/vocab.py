@@ -36,7 +36,8 @@ class Vocab:
     Attributes
     ----------
     type : str
-        ``"spm"``, ``"bpe"``, or ``"none"`` for a model without one.
+        ``"spm"``, ``"bpe"``, ``"wpm"``, ``"ugm"``, ``"rwkv"``, ``"plamo2"``, or ``"none"`` for a
+        model without one.
     model, pre : str
         ``tokenizer.ggml.model`` and, for ``"bpe"``, the pre-tokenizer's name.
     n_tokens : int
@@ -262,9 +263,13 @@ class Vocab:
         """`tokenize` as events of step 9; returns the same ids.
 
         Yields ``"special_partition"`` (list of `Fragment`), then for each text fragment
-        ``"pre_tokenize"`` (list of `Word`; about: the rules), and for each word a ``"merge"`` for
-        every join (`Merge`) and a ``"byte_fallback"`` for every symbol that is no token
-        (`ByteFallback`).
+        ``"pre_tokenize"`` (list of `Word`; about: the rules) and how the ids come about:
+
+        * SentencePiece, byte-pair: ``"merge"`` for every join (`Merge`), ``"byte_fallback"`` for
+          every symbol that is no token (`ByteFallback`);
+        * WordPiece, RWKV: ``"match"`` or ``"unknown"`` for every token (`Match`);
+        * Unigram, PLaMo-2: ``"lattice"`` for every place of the text (list of `Choice`), then
+          ``"match"``, ``"unknown"`` or ``"byte_fallback"`` along the best path.
         """
         tokenizer = self.tokenizer
         raw, pieces = self._cut(text, parse_special)
@@ -295,31 +300,32 @@ class Vocab:
         return raw, partition(raw, self._searches[parse_special])
 
     def _begin(self, add_special: bool) -> list[int]:
-        return [self._required("bos")] if add_special and self.add_bos else []
+        names = self.tokenizer.opening() if add_special else []
+        return [self._required(name) for name in names]
 
     def _end(self, ids: list[int], add_special: bool) -> list[int]:
         """Add EOS where wanted; warn where BOS or EOS is there twice."""
         if not add_special:
             return ids
+        kind = self.tokenizer
         before_eos = len(ids)
-        if self.add_eos:
-            ids.append(self._required("eos"))
+        ids += [self._required(name) for name in kind.closing()]
         # A byte-pair vocabulary is looked at after EOS was added, which matters if it is BOS too.
-        checks_eos = self.tokenizer.warns_double_eos
-        seen = len(ids) if checks_eos else before_eos
-        if self.add_bos and seen >= 2 and ids[1] == self.bos:
+        seen = len(ids) if kind.warns_double_eos else before_eos
+        if kind.warns_double_bos and self.add_bos and seen >= 2 and ids[1] == self.bos:
             self._warn_double("BOS", "starts")
-        if checks_eos and self.add_eos and seen >= 2 and ids[-2] == self.eos:
+        if kind.warns_double_eos and self.add_eos and seen >= 2 and ids[-2] == self.eos:
             self._warn_double("EOS", "ends")
         return ids
 
     def _required(self, name: str) -> int:
-        """BOS or EOS, which have to be there if they are to be added."""
-        token = getattr(self, name)
+        """A special token that has to be there if it is to be added."""
+        token: int = getattr(self, name)
         if token < 0:
             raise VocabError(
-                f"the vocabulary asks for {name.upper()} to be added "
-                f"(tokenizer.ggml.add_{name}_token) but names no such token. Pass add_special=False"
+                f"the vocabulary asks for {name.upper()} to be added around a text but names no "
+                f"such token (tokenizer.ggml.{name}_token_id, tokenizer.ggml.add_{name}_token). "
+                "Pass add_special=False"
             )
         return token
 

@@ -31,7 +31,7 @@ def spm_keys(
         tokens.append(text)
         scores.append(0.0)
         types.append(kind)
-    return _keys("llama", tokens, types, scores=("arr", F32, scores), **more)
+    return keys_of("llama", tokens, types, scores=("arr", F32, scores), **more)
 
 
 def bpe_keys(
@@ -45,14 +45,17 @@ def bpe_keys(
             tokens.append(text)
     types = [NORMAL] * len(tokens)
     for text, kind in special:
+        if text in tokens or text.encode() in tokens:
+            continue
         tokens.append(text)
         types.append(kind)
     if pre is not None:
         more["pre"] = (STR, pre)
-    return _keys("gpt2", tokens, types, merges=("arr", STR, list(merges)), **more)
+    return keys_of("gpt2", tokens, types, merges=("arr", STR, list(merges)), **more)
 
 
-def _keys(kind: str, tokens: list, types: list[int], **more: object) -> Keys:
+def keys_of(kind: str, tokens: list, types: list[int] | None, **more: object) -> Keys:
+    """Fields of a vocabulary of one kind; further ones by name."""
     keys: Keys = {
         "general.architecture": (STR, "llama"),
         "llama.context_length": (U32, 64),
@@ -63,8 +66,9 @@ def _keys(kind: str, tokens: list, types: list[int], **more: object) -> Keys:
         "llama.attention.layer_norm_rms_epsilon": (F32, 1e-5),
         "tokenizer.ggml.model": (STR, kind),
         "tokenizer.ggml.tokens": ("arr", STR, tokens),
-        "tokenizer.ggml.token_type": ("arr", I32, types),
     }
+    if types is not None:
+        keys["tokenizer.ggml.token_type"] = ("arr", I32, types)
     for name, value in more.items():
         if isinstance(value, bool):
             value = (BOOL, value)

@@ -174,6 +174,8 @@ def test_same_ids_as_llama_cpp(llamacpp, tmp_path, request, name):
         rnd = random.Random(name)
         for _ in range(40):
             text = random_text(rnd)
+            if name == "whitespace":  # llama.cpp aborts where spaces would be merged
+                text = text.replace(b" ", b"_")
             ids = v.tokenize(text)
             assert ids == reference.tokenize(text), text
             assert v.detokenize_bytes(ids) == reference.detokenize(ids)
