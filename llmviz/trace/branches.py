@@ -84,6 +84,7 @@ class Branches:
 
     def __init__(self, n_events: int) -> None:
         self._n_events = n_events
+        self._made = 1  # a name is never given twice: who remembers a branch may rely on it
         self.current = Branch("main", None, -1, events=deque(maxlen=n_events))
         self._all = {self.current.name: self.current}
 
@@ -110,7 +111,7 @@ class Branches:
             The name is taken, or empty.
         """
         if name is None:
-            count = len(self._all)
+            count = self._made
             while (name := f"branch-{count}") in self._all:
                 count += 1
         if not isinstance(name, str) or not name.strip() or name in self._all:
@@ -122,7 +123,34 @@ class Branches:
         child.shared = {other: min(n, last) for other, last in parent.shared.items()}
         child.shared[parent.name] = n
         self._all[name] = self.current = child
+        self._made += 1
         return child
+
+    def dissolve(self, branch: Branch, n: int) -> bool:
+        """Let the current branch be the one it came from, where up to event n both are the same.
+
+        Only a branch that an edit made goes: one that was made by hand was wanted. Its own branches
+        become those of the other.
+        """
+        mine, last = {e.id for e in branch.edits}, max(n, branch.fork_n)
+        parent: Branch | None = branch if branch.reason else None
+        while parent is not None:
+            parent = self._all.get(parent.parent or "")
+            if parent is not None and {e.id for e in parent.edits if e.n <= last} == mine:
+                break
+        if parent is None:
+            return False
+        del self._all[branch.name]
+        first = branch.shared[parent.name]
+        for other in self._all.values():
+            if other.parent == branch.name:
+                other.parent, other.fork_n = parent.name, min(other.fork_n, first)
+            other.shared.pop(branch.name, None)
+        parent.events = branch.events
+        for edit in parent.edits:
+            edit.forget(n)
+        self.current = parent
+        return True
 
     def common(self, a: Branch, b: Branch) -> int:
         """Number of the last event that two branches have in common, -1 for none."""

@@ -55,7 +55,7 @@ class Branching(Travel):
         return self.here
 
     def _switch_to(self, name: str, n: int | None = None) -> Job:
-        """The piece of work of `switch`."""
+        """The piece of work of `switch`, which may be paused on the way to where it goes."""
         target = self._branches[name]
         where = None if n is None else self._checked_number(n)
         if target is self._branches.current:
@@ -75,7 +75,7 @@ class Branching(Travel):
         events = list(target.events)
         self._restore(max(last, 0), last)
         target.events.extend(r for r in events if last < r.n <= where)
-        why = yield from self._replay(where)
+        why = yield from self._replay(where, f"to branch {target.name}, event {where:,}")
         if target.ended and where >= target.furthest:
             self._take()
             why = "end"

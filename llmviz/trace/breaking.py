@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from llmviz.trace.breakpoints import Breakpoint, Condition, Where, looks_like_condition
-from llmviz.trace.editing import Editing
+from llmviz.trace.revising import Revising
 from llmviz.trace.timeline import DebuggerError
 
 __all__ = ["Breaking"]
 
 
-class Breaking(Editing):
+class Breaking(Revising):
     """Making and removing breakpoints; see `llmviz.trace.breakpoints` for what one is."""
 
     def break_on(

@@ -4,9 +4,9 @@ A pause is a generator that nobody advances: there are no threads and no blockin
 call does a bounded piece of work and returns. Knows nothing of Jupyter; who wants to follow a run
 subscribes with `Debugger.on_change`.
 
-Reading order: `timeline`, `stepping` (one event after the other), `travel` (going back), `editing`
-(changes; branches are in `branching`), `breaking`, `storage_log` (what `save` will tell), and this
-file with the verbs people use.
+Reading order: `timeline`, `stepping` (one event after the other), `travel` (going back),
+`branching`, `editing` and `revising` (changes), `breaking`, `storage_log` (what `save` will tell),
+and this file with the verbs people use.
 """
 
 from __future__ import annotations
@@ -40,8 +40,12 @@ ACTIONS = (
     "goto",
     "reverse-to",
     "switch",
+    "undo-edit",
+    "edit-logit",
+    "choose-token",
+    "take-token",
 )
-"""What `Debugger.start` takes; the last three want an argument."""
+"""What `Debugger.start` takes; those from ``"goto"`` on want arguments."""
 
 
 class Debugger(Logged):
@@ -138,26 +142,26 @@ class Debugger(Logged):
             raise self.error
         return self.here
 
-    def start(self, action: str, argument: Any = None) -> None:
+    def start(self, action: str, *arguments: Any) -> None:
         """Set what `advance` works towards.
 
         Parameters
         ----------
         action : str
             One of `ACTIONS`.
-        argument
-            For ``"goto"`` an event number, for ``"reverse-to"`` a condition, for ``"switch"`` a
-            branch's name.
+        *arguments
+            Those of the method of the same name: for ``"goto"`` an event number, for
+            ``"reverse-to"`` a condition, for ``"switch"`` a branch's name.
         """
         with self._not_busy():
             if action not in ACTIONS:
                 raise DebuggerError(f"no such action: {action!r}; there are {', '.join(ACTIONS)}")
-            back = self._job_back(action, argument)
+            back = self._revision(action, arguments) or self._job_back(action, *arguments)
             if back is None:
                 self._refuse_end()
             self._begin_job(back or self._job_forward(action))
 
-    def _job_back(self, action: str, argument: Any) -> Job | None:
+    def _job_back(self, action: str, argument: Any = None, *more: Any) -> Job | None:
         """The piece of work of an action that may go back."""
         if action == "back":
             return self._travel(self._event_before())
@@ -172,7 +176,7 @@ class Debugger(Logged):
         if action == "reverse-to":
             return self._reverse(*self._as_test(argument))
         if action == "switch":
-            return self._switch_to(str(argument))
+            return self._switch_to(str(argument), *more)
         if action == "run-back":
             return self._reverse(*self._breakpoints_test())
         return None

@@ -1,12 +1,12 @@
-"""Changing a run: values, logits, the token, cells, sampler parameters, whole kinds of nodes.
+"""Changing a run where it stands: values, cells, sampler parameters, whole kinds of nodes.
 
 Every change is an `Edit` in the log of the current branch. A change made at an event that lies
-behind the furthest one makes a branch of its own first: what was computed before stays.
+behind the furthest one makes a branch of its own first: what was computed before stays. Does not
+do: changes for which the run has to go back first (`revising`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,17 +19,15 @@ from llmviz.trace.edits import (
     MEMORY_OPS,
     Edit,
     Intervention,
-    LogitEdit,
     MemoryEdit,
     SamplerEdit,
     Switch,
-    TokenEdit,
     ValueEdit,
     checked_like,
     fixed_memory,
     with_params,
 )
-from llmviz.trace.timeline import DebuggerError, Here
+from llmviz.trace.timeline import DebuggerError
 
 __all__ = ["Editing"]
 
@@ -66,62 +64,6 @@ class Editing(Branching):
         else:
             raise DebuggerError("edit needs a tensor: step to a node event first")
         return self._add(ValueEdit(0, 0, "", description, value=new))
-
-    def edit_logit(self, token: int | str, value: float) -> Edit:
-        """Give one token another logit: of this token's pass, if they are computed; else of the
-        next.
-
-        Where a token was already drawn from the logits, the run goes back to them (and forks).
-
-        Parameters
-        ----------
-        token : int or str
-            Id, or exact text of one token.
-        value : float
-            Not NaN; ``-inf`` forbids the token.
-        """
-        token = self._checked_token(token)
-        number = float(value)
-        if math.isnan(number):
-            raise DebuggerError("a logit cannot be NaN: no token could be chosen")
-        here = self.here
-        at = self.recorder.logits_n
-        computed = here is not None and (
-            here.step in (15, 16) or (here.kind == "exit" and here.name in ("output", "decode"))
-        )
-        if computed and at >= 0:
-            self._work(self._travel(at))
-        description = f"logit of {self._shown(token)} = {number:g}"
-        return self._add(LogitEdit(0, 0, "", description, token=token, logit=number))
-
-    def choose_token(self, token: int | str, pos: int | None = None) -> Edit:
-        """Choose the next token in the chain's place; where one was just accepted, that one.
-
-        Parameters
-        ----------
-        token : int or str
-            Id, or exact text of one token.
-        pos : int, optional
-            Position of a token that was generated before: the run goes back (and forks) there.
-        """
-        token = self._checked_token(token)
-        if pos is not None:
-            chosen = [t for t in self.recorder.tokens if t.pos == pos and not t.given]
-            if not chosen:
-                raise DebuggerError(f"no token was generated at position {pos}")
-            self._to_selection(chosen[0].n)
-        elif self._is_at("exit", "sample") or self._is_at("enter", "accept"):
-            self._to_selection(self._standing().n)
-        elif self.here is not None and self.here.step == 16:
-            self._to_selection(self.recorder.tokens[-1].n)
-        return self._add(TokenEdit(0, 0, "", f"choose {self._shown(token)}", token=token))
-
-    def _to_selection(self, n: int) -> None:
-        """Go back to where the token was chosen that event n follows."""
-        # It is the third event before the token's: selected, end of sample, accept, token.
-        self._work(self._travel(n - 3))
-        while not self._is_at("data", "selected") and self._standing().n < n:
-            self._work(self._forward(lambda event: True, watch_all=False, stops=False))
 
     def memory_op(self, op: str, *args: int) -> Edit:
         """Change the cells of the KV cache between two decodes.
@@ -270,42 +212,6 @@ class Editing(Branching):
         """The standing ones among the edits."""
         return [e for e in self._branches.current.edits if isinstance(e, Intervention)]
 
-    def undo_edit(self, which: Edit | int) -> Here | None:
-        """Take an edit back as if it had never been made; the run comes to the same event again.
-
-        Everything from the edit on is computed anew, and may be shorter.
-        """
-        edit = self._find(which)
-        with self._not_busy():
-            branch = self._branches.current
-            gone = [edit, *(e for e in branch.edits if isinstance(e, Switch) and e.target is edit)]
-            branch.edits = [e for e in branch.edits if e not in gone]
-            if isinstance(edit, Switch) and edit.target is not None:
-                edit.target.switches = [s for s in edit.target.switches if s is not edit]
-            here = self.here
-            live = here is None or here.n < edit.n or self._acts_live(edit, here)
-            self._branches.diverge(branch, edit.n)
-            branch.furthest = here.n if here is not None else -1
-            while branch.events and branch.events[-1].n > branch.furthest:
-                branch.events.pop()
-        if live:
-            self._renew_here()
-            self._tell()
-        else:
-            assert here is not None
-            self._work(self._again(edit.n, here.n))
-        return self.here
-
-    remove = undo_edit
-
-    def _acts_live(self, edit: Edit, here: Here) -> bool:
-        """Whether an edit has changed nothing but the value that the run stands at."""
-        return edit.n == here.n and not isinstance(edit, (MemoryEdit, SamplerEdit))
-
-    def _again(self, start: int, target: int) -> Any:
-        self._restore(start, start - 1)
-        return (yield from self._replay(target))
-
     def _find(self, which: Edit | int) -> Edit:
         number = which.id if isinstance(which, Edit) else which
         for edit in self._branches.current.edits:
@@ -315,31 +221,43 @@ class Editing(Branching):
         raise DebuggerError(f"this branch has no edit {number}; it has: {have}")
 
     def _add(self, edit: Any) -> Any:
-        """Log an edit at the current event, in a branch of its own where that lies in the past."""
+        """Log an edit; the run stands where it is."""
         with self._not_busy():
             if self._job is not None:
                 self._stand("pause")
-            here, branch = self.here, self._branches.current
-            if isinstance(edit, (MemoryEdit, SamplerEdit)):
-                self._act_now(edit)
-            if here is not None and here.n < branch.furthest:
-                branch = self._fork(None, edit.description)
-            edit.id, edit.n = self._next_edit, here.n if here is not None else -1
-            edit.name = here.name if here is not None else ""
-            self._next_edit += 1
-            if isinstance(edit, Switch) and edit.target is not None:
-                target = self._find(edit.target.id)  # this branch's own
-                assert isinstance(target, Intervention)
-                edit.target = target
-                target.switches.append(edit)
-                target.broken = target.broken and not edit.on
-            branch.edits.append(edit)
-            self._renew_here()
-        if self.error is not None and edit.note:
+            self.way = None
+            why = self._log_edit(edit)
+        if why == "error" and self.error is not None:
             error, self.error = self.error, None
             raise error
         self._tell()
         return edit
+
+    def _log_edit(self, edit: Any) -> str:
+        """Log an edit at the current event, in a branch of its own where that lies in the past.
+
+        Returns
+        -------
+        str
+            Why the run stands: ``"goal"``, or ``"error"`` where the edit could not act here.
+        """
+        here, branch = self.here, self._branches.current
+        if isinstance(edit, (MemoryEdit, SamplerEdit)):
+            self._act_now(edit)
+        if here is not None and here.n < branch.furthest:
+            branch = self._fork(None, edit.description)
+        edit.id, edit.n = self._next_edit, here.n if here is not None else -1
+        edit.name = here.name if here is not None else ""
+        self._next_edit += 1
+        if isinstance(edit, Switch) and edit.target is not None:
+            target = self._find(edit.target.id)  # this branch's own
+            assert isinstance(target, Intervention)
+            edit.target = target
+            target.switches.append(edit)
+            target.broken = target.broken and not edit.on
+        branch.edits.append(edit)
+        self._renew_here()
+        return "error" if self.error is not None and edit.note else "goal"
 
     def _act_now(self, edit: Edit) -> None:
         """Carry out what changes the engine's state; an error leaves everything as it was."""

@@ -39,6 +39,7 @@ _CHANGES = (
     "scale",
     "set_sampler",
     "switch",
+    "take_token",
     "undo_edit",
     "zero",
 )
@@ -90,8 +91,9 @@ class Trace(Cursor):
     hit = None
     error: Exception | None = None
     stopped_by = "goal"
-    _events: tuple[Any, ...] = ()  # no generator stands anywhere
-    points = ()  # nor is there a way back to one of them: there is nothing to compute with
+    way = None
+    lines: tuple[Any, ...] = ()  # no generator stands anywhere
+    points: tuple[Any, ...] = ()  # nor is there a way back
 
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MOST_BYTES) -> None:
         stored = Stored(path, max_bytes)
@@ -117,7 +119,7 @@ class Trace(Cursor):
         except BaseException:
             stored.zip.close()
             raise
-        self._known = Known(
+        self.known = Known(
             nodes=frozenset(t.name for t in stored.graph),
             names=set(stored.events.names),
             n_layer=self.model.hparams.n_layer,

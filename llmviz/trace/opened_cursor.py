@@ -167,7 +167,7 @@ class Cursor:
     def _do(self, action: str, argument: Any = None) -> HeldHere | None:
         return self._go(self._goal(action, argument))
 
-    def start(self, action: str, argument: Any = None) -> None:
+    def start(self, action: str, argument: Any = None, *more: Any) -> None:
         """As `Debugger.start`; the cursor moves at once."""
         self._do(action, argument)
 
@@ -184,6 +184,8 @@ class Cursor:
         """Index of the event that an action leads to."""
         if action not in ACTIONS:
             raise TraceError(f"no such action: {action!r}; there are {', '.join(ACTIONS)}")
+        if action in ("undo-edit", "edit-logit", "choose-token", "take-token"):
+            getattr(self, action.replace("-", "_"))()  # says why not
         if action == "switch":
             raise TraceError("a trace holds one branch: the others were not saved")
         if action == "run-back":

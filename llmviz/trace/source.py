@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
+from types import GeneratorType
 from typing import Any
 
 from llmviz.events import Event
@@ -17,7 +18,7 @@ from llmviz.trace.history import Clock, History, Point
 from llmviz.trace.recorder import Mark
 from llmviz.trace.timeline import DebuggerError
 
-__all__ = ["Source", "is_context"]
+__all__ = ["Source", "is_context", "standing_lines"]
 
 Events = Generator[Event, None, Any]
 
@@ -166,6 +167,18 @@ class Source:
             return self._context(self._kept_model)
         self.model = None
         return self._load()
+
+
+def standing_lines(events: Any) -> list[tuple[str, int]]:
+    """Files and lines at which a chain of suspended generators stands, the outermost first."""
+    out: list[tuple[str, int]] = []
+    while isinstance(events, GeneratorType) and len(out) < 40:
+        frame = events.gi_frame
+        if frame is None:
+            break
+        out.append((frame.f_code.co_filename, frame.f_lineno))
+        events = events.gi_yieldfrom
+    return out
 
 
 def refuse_closed(model: Any) -> None:

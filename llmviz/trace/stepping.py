@@ -16,10 +16,10 @@ from llmviz.events import Event
 from llmviz.trace.branches import Branches
 from llmviz.trace.breakpoints import Breakpoint, Known
 from llmviz.trace.edits import Edit, Intervention
-from llmviz.trace.history import Clock
+from llmviz.trace.history import Clock, Point
 from llmviz.trace.recorder import Mark, Recorder
-from llmviz.trace.source import Source, is_context
-from llmviz.trace.timeline import DebuggerError, Here, OpenScope, record_of
+from llmviz.trace.source import Source, is_context, standing_lines
+from llmviz.trace.timeline import DebuggerError, Here, OpenScope, Way, record_of
 
 __all__ = ["Goal", "Job", "Stepping"]
 
@@ -58,6 +58,7 @@ class Stepping:
         self.finished = False
         self.stopped_by = "start"
         self.hit: Breakpoint | None = None
+        self.way: Way | None = None  # where a replay leads, or led when it was paused
         self.seconds: dict[int, float] = {}
         self.recorder = Recorder(budget=self._budget, layer=asked.layer)
         self.recorder.adopt_askers(asked)
@@ -112,6 +113,21 @@ class Stepping:
     def chain(self) -> Any:
         """The sampler chain in its present state; before the generation, the one that was given."""
         return self._given_chain if self.generation is None else self.generation.chain
+
+    @property
+    def known(self) -> Known:
+        """Names of nodes and events that the run has come past, and the like."""
+        return self._known
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """Starts of ubatches that the run remembers, the oldest first."""
+        return tuple(p for p in self._source.history.points if p.stage == "ubatch")
+
+    @property
+    def lines(self) -> list[tuple[str, int]]:
+        """Files and lines at which the engine is suspended, the outermost first."""
+        return standing_lines(self._events)
 
     def _moment(self) -> tuple[Clock, Mark]:
         clock = Clock(self._n, tuple(self._stack), self._previous_step, dict(self.seconds))
@@ -333,10 +349,17 @@ class Stepping:
     def _stand(self, why: str) -> bool:
         self.stopped_by = why
         self._pause = False
+        if why != "pause":
+            self.way = None
         if self._job is not None:
             self._job.close()
             self._job = None
+            if why == "pause":
+                self._come_to_rest()
         return True
+
+    def _come_to_rest(self) -> None:
+        """Bring everything in line with the event at which a piece of work was given up."""
 
     def _work(self, job: Job) -> None:
         """Do a piece of work at once."""
@@ -348,10 +371,10 @@ class Stepping:
     def _begin_job(self, job: Job) -> None:
         with self._not_busy():
             if self._job is not None:
-                self._job.close()
+                self._stand("pause")
             self._job = job
             self._pause = False
-            self.hit = None
+            self.hit = self.way = None
             self.stopped_by = "running"
             if isinstance(self.error, DebuggerError) and not self.finished:
                 self.error = None  # it was shown; the engine itself is well

@@ -1,7 +1,8 @@
 """The light side of a trace: what is remembered of every event, whatever its size.
 
 A `Record` holds an event's number, name and shape and never its value. `Here` is the one event the
-run stands at, with its live value. `OpenScope` is one line of the scope stack.
+run stands at, with its live value. `OpenScope` is one line of the scope stack, `Way` where a long
+replay leads.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from llmviz.errors import LlmvizError
 from llmviz.events import Event
 
-__all__ = ["DebuggerError", "Here", "OpenScope", "Record", "record_of", "shape_text"]
+__all__ = ["DebuggerError", "Here", "OpenScope", "Record", "Way", "record_of", "shape_text"]
 
 
 class DebuggerError(LlmvizError):
@@ -53,6 +54,32 @@ class OpenScope:
     depth: int
     step: int
     n: int
+
+
+@dataclass(slots=True)
+class Way:
+    """Where a replay or a search leads, and how far it has come.
+
+    Attributes
+    ----------
+    what : str
+        Goes on from "on the way": ``"to event 5,021"``.
+    first, last : int
+        Event numbers between which it works; `last` lies before `first` for a search backwards.
+    at : int
+        The event it has come to.
+    """
+
+    what: str
+    first: int
+    last: int
+    at: int
+
+    @property
+    def fraction(self) -> float:
+        """How much of it is done, 0 to 1."""
+        length = self.last - self.first
+        return max(0.0, min(1.0, (self.at - self.first) / length)) if length else 1.0
 
 
 class Here:

@@ -3,6 +3,10 @@
 To reach an earlier event the engine is brought back to the nearest point before it (see `history`)
 and replayed without anybody looking on: only nodes that the recorder or an edit asks for are shown,
 edits act again at their events. The result is the run as it was there, bit for bit.
+
+A replay is a piece of work like any other: it may be paused between two events. The run then stands
+at the event that it had come to, which is an event of the same branch like any other; `way` says
+where it was going, and what lies ahead is reached by going there again.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import numpy as np
 from llmviz.events import Event
 from llmviz.trace.breakpoints import Breakpoint, looks_like_condition, matches_name
 from llmviz.trace.stepping import Job, Stepping
-from llmviz.trace.timeline import DebuggerError, Here
+from llmviz.trace.timeline import DebuggerError, Here, Way
 
 __all__ = ["Travel"]
 
@@ -232,16 +236,32 @@ class Travel(Stepping):
         for _ in self._replay(n):
             pass
 
-    def _replay(self, target: int) -> Job:
-        """Forward to an event that lies ahead."""
+    def _come_to_rest(self) -> None:
+        """Forget of the events behind the current one what a replay had kept to come past again."""
+        if self.here is None:
+            return
+        last, branch = self.here.n, self._branches.current
+        while branch.events and branch.events[-1].n > last:
+            branch.events.pop()
+        for edit in branch.edits:
+            edit.forget(last)
+        self.recorder.truncate(last)
+
+    def _replay(self, target: int, what: str = "") -> Job:
+        """Forward to an event that lies ahead; `what` says where that is."""
+        if what:
+            self.way = Way(what, self._n, target, self._n)
+        way = self.way if what else None
         with self._quietly(target):
             while self.here is None or self.here.n < target:
                 if not self._take():
                     return "error" if self.error is not None else "end"
+                if way is not None and self.here is not None:
+                    way.at = self.here.n
                 yield
         return "goal"
 
-    def _travel(self, target: int) -> Job:
+    def _travel(self, target: int, what: str = "") -> Job:
         """To any event of this branch."""
         if self.here is not None and self.here.n == target:
             return "goal"
@@ -253,11 +273,11 @@ class Travel(Stepping):
             self._refuse_generator()
             self._leave()
             self._restore(target, target)
-        return (yield from self._replay(target))
+        return (yield from self._replay(target, what or f"to event {target:,}"))
 
-    def _return_to(self, n: int, finished: bool, error: Exception | None) -> Job:
+    def _return_to(self, n: int, finished: bool, error: Exception | None, what: str = "") -> Job:
         """Back to where the run stood before it looked elsewhere, from an earlier point."""
-        why = yield from self._replay(n)
+        why = yield from self._replay(n, what)
         if finished and error is None:
             self._take()  # the end itself: there is no event behind it
         elif finished:
@@ -283,6 +303,7 @@ class Travel(Stepping):
         self._refuse_generator()
         self._leave()
         end = here.n
+        way = self.way = Way(f"back to where {what}", end, 0, end)
         problem = None
         asker = object()  # whoever asks a condition needs the values that it reads
         if keeps is not None:
@@ -290,18 +311,19 @@ class Travel(Stepping):
         try:
             while end > 0:
                 start = self._restore(end - 1, here.n)
+                way.at = end
                 yield from self._search(start, end, test, wants)
                 if self._hit >= 0:
                     hit = self._hit
                     self._restore(hit, hit)
-                    return (yield from self._replay(hit))
+                    return (yield from self._replay(hit, f"to event {hit:,}"))
                 end = start
         except Exception as raised:
             problem = raised
         finally:
             self.recorder.release(asker)
         self._restore(here.n, here.n)
-        yield from self._return_to(here.n, finished, error)
+        yield from self._return_to(here.n, finished, error, f"to event {here.n:,}, where it stood")
         if problem is not None:
             raise DebuggerError(f"{what} raised {type(problem).__name__}: {problem}") from problem
         raise DebuggerError(f"no event before {here.n} where {what}")

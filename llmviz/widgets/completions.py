@@ -59,7 +59,7 @@ def complete(text: str, dbg: Any, *, places: bool = False) -> list[dict[str, str
 
 
 def _nodes(dbg: Any, word: str) -> list[tuple[str, str]]:
-    known = dbg.known.nodes if hasattr(dbg, "known") else dbg._known.nodes
+    known = dbg.known.nodes
     if _LAYER_BEGINS.search(word):  # a layer is being written: the very nodes
         fits = [name for name in known if name.startswith(word)]
         return [(name, "node") for name in sorted(fits, key=lambda name: (len(name), name))]

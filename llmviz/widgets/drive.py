@@ -1,13 +1,15 @@
 """Moving a run from a page: one click is one bounded piece of work.
 
-A long way (over, next token, run, going back) advances in slices; the page asks for the next slice
-when it has drawn the last, so that it is never flooded, a Pause arrives between two slices, and a
-run ends with the page that watches it.
+A long way (over, next token, run, going back, another branch, an edit taken back) advances in
+slices; the page asks for the next slice when it has drawn the last, so that it is never flooded, a
+Pause arrives between two slices, and a run ends with the page that watches it.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import traitlets as t
 
 from llmviz.trace import DebuggerError
 from llmviz.trace.debugger import ACTIONS
@@ -23,9 +25,24 @@ ENDLESS = ("run", "to-end", "run-back", "reverse-to")
 
 
 class DrivingView(DebuggerView):
-    """Base of the views whose clicks move the run."""
+    """Base of the views whose clicks move the run.
+
+    Traits
+    ------
+    way : dict
+        what (where a replay or a search leads), fraction (how much of it is done, 0 to 1); empty
+        where the run goes nowhere in particular. It stays where the way was paused.
+    """
+
+    way = t.Dict().tag(sync=True)
 
     _goal = ""
+
+    def draw(self) -> None:
+        """Say where a long way leads."""
+        super().draw()
+        way = self.dbg.way
+        self.way = {} if way is None else {"what": way.what, "fraction": round(way.fraction, 3)}
 
     @answers("go")
     def _go(self, message: dict[str, Any]) -> None:
@@ -38,8 +55,12 @@ class DrivingView(DebuggerView):
             )
         if action not in ACTIONS:
             raise DebuggerError(f"no such action: {action!r}")
+        self.set_out(action, *(() if to is None else (to,)))
+
+    def set_out(self, action: str, *arguments: Any) -> None:
+        """Begin an action of `Debugger.start`, and do its first slice."""
         self._goal = action
-        self.dbg.start(action, to)
+        self.dbg.start(action, *arguments)
         self._slice()
 
     @answers("tick")

@@ -132,13 +132,13 @@ class EditsView(DrivingView):
     @answers("edit-logit")
     def _edit_logit(self, message: dict[str, Any]) -> None:
         self.refuse_busy()
-        self.dbg.edit_logit(int(message["token"]), as_number(message.get("value")))
+        self.set_out("edit-logit", int(message["token"]), as_number(message.get("value")))
 
     @answers("choose-token")
     def _choose_token(self, message: dict[str, Any]) -> None:
         self.refuse_busy()
         token = message.get("token")
-        self.dbg.choose_token(token if isinstance(token, int) else str(token))
+        self.set_out("choose-token", token if isinstance(token, int) else str(token))
 
     @answers("set-sampler")
     def _set_sampler(self, message: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ class EditsView(DrivingView):
     @answers("undo-edit")
     def _undo(self, message: dict[str, Any]) -> None:
         self.refuse_busy()
-        self.undo_edit(int(message["which"]))
+        self.set_out("undo-edit", int(message["which"]))
 
     @answers("switch-edit")
     def _switch_edit(self, message: dict[str, Any]) -> None:

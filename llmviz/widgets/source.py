@@ -11,7 +11,6 @@ import inspect
 import re
 import sys
 from pathlib import Path
-from types import GeneratorType
 from typing import Any
 
 import traitlets as t
@@ -19,7 +18,7 @@ import traitlets as t
 import llmviz
 from llmviz.widgets.follow import DebuggerView
 
-__all__ = ["SourceView", "places", "standing_lines"]
+__all__ = ["SourceView", "places"]
 
 ROOT = Path(llmviz.__file__).parent
 AROUND = 5  # lines shown before and after
@@ -73,24 +72,10 @@ def places(dbg: Any) -> list[dict[str, Any]]:
         kernel = _kernel(here.about)
         if kernel is not None:
             out.append(kernel)
-    standing = [
-        (file, line) for file, line in standing_lines(dbg._events) if not _is_plumbing(file)
-    ]
+    standing = [place for place in dbg.lines if not _is_plumbing(place[0])]
     if standing:
         out.append(_place("shown here", *standing[-1]))
     return [p for p in out if p]
-
-
-def standing_lines(events: Any) -> list[tuple[str, int]]:
-    """Files and lines at which a chain of suspended generators stands, the outermost first."""
-    out: list[tuple[str, int]] = []
-    while isinstance(events, GeneratorType) and len(out) < 40:
-        frame = events.gi_frame
-        if frame is None:
-            break
-        out.append((frame.f_code.co_filename, frame.f_lineno))
-        events = events.gi_yieldfrom
-    return out
 
 
 def _is_plumbing(file: str) -> bool:

@@ -101,15 +101,16 @@ class TokensView(DrivingView):
 
     def choose_another(self, pos: int, token: int | str) -> None:
         """Take another token at a position, in a branch of its own, and go to where it appears."""
+        self.dbg.take_token(token, self._chosen(pos).n)
+
+    def _chosen(self, pos: Any) -> TokenRecord:
+        """The token at a position, which must not be the prompt's."""
         old = self._token(pos)
         if old.given:
             raise DebuggerError(
                 "this token was given by the prompt: nothing else was to be chosen here"
             )
-        if old.n > self.dbg.n:
-            self.dbg.goto(old.n)
-        self.dbg.choose_token(token, pos=pos)
-        self.dbg.next_token()
+        return old
 
     def fork(self, name: str | None = None) -> None:
         """As `Debugger.fork`."""
@@ -137,8 +138,8 @@ class TokensView(DrivingView):
     @answers("choose-another")
     def _choose_another(self, message: dict[str, Any]) -> None:
         self.refuse_busy()
-        token = message.get("token")
-        self.choose_another(message["pos"], token if isinstance(token, int) else str(token))
+        token, old = message.get("token"), self._chosen(message["pos"])
+        self.set_out("take-token", token if isinstance(token, int) else str(token), old.n)
 
     @answers("fork")
     def _fork(self, message: dict[str, Any]) -> None:
@@ -148,4 +149,4 @@ class TokensView(DrivingView):
     @answers("switch")
     def _switch(self, message: dict[str, Any]) -> None:
         self.refuse_busy()
-        self.switch(str(message.get("name")))
+        self.set_out("switch", str(message.get("name")))

@@ -43,7 +43,7 @@ class TransportView(DrivingView):
         self.can_back = dbg.can_go_back and dbg.n > 0
         self.can_prev = self.can_back and any(k.n < dbg.n for k in dbg.tokens)
         if dbg.running:
-            self.status, self.status_text = "running", "running"
+            self.status, self.status_text = "running", _going(self.way)
         elif dbg.error is not None and dbg.finished:
             self.status, self.status_text = "error", "stopped by an error"
         elif dbg.finished:
@@ -54,7 +54,8 @@ class TransportView(DrivingView):
             self.status = "paused"
             hit = dbg.hit if dbg.stopped_by == "breakpoint" else None
             why = f"breakpoint {hit.id}" if hit is not None and hit in dbg.breakpoints else ""
-            self.status_text = f"paused{' at ' + why if why else ''}"
+            on_the_way = f" on the way {self.way['what']}" if self.way else ""
+            self.status_text = f"paused{' at ' + why if why else on_the_way}"
 
     def step_into(self) -> None:
         """As `Debugger.step_into`."""
@@ -96,6 +97,10 @@ class TransportView(DrivingView):
     def _restart(self, message: dict[str, Any]) -> None:
         self.refuse_busy()
         self.restart()
+
+
+def _going(way: dict[str, Any]) -> str:
+    return f"going {way['what']}: {way['fraction']:.0%}" if way else "running"
 
 
 def _ending(dbg: Any) -> str:

@@ -116,7 +116,7 @@ class WatchesView(BreaksView):
         for name in sorted(expression.names):
             if "*" in name or "?" in name or dbg.recorder.value(name) is not None:
                 continue
-            if name not in dbg._known.names and name not in dbg._known.nodes:
+            if name not in dbg.known.names and name not in dbg.known.nodes:
                 continue
             try:
                 dbg.peek(name)

@@ -149,7 +149,7 @@ def test_old_points_are_thinned_out(tiny_model: Any, monkeypatch: pytest.MonkeyP
     expected = straight(begin(model, n_predict=50))
     dbg = begin(model, n_predict=50)
     dbg.run()
-    points = [p for p in dbg._source.history.points if p.stage == "ubatch"]
+    points = dbg.points
     held = [p.mark.passes for p in points if not p.thin]
     assert len(points) == 51 and held == [0, 24, 32, 40, 47, 48, 49, 50]
     assert sum(p.mark.logits is not None for p in points if not p.thin) <= 3

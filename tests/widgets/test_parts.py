@@ -17,7 +17,7 @@ from llmviz.widgets import DebuggerPanel, OutputView, TimelineView
 from llmviz.widgets.breaks import place_of
 from llmviz.widgets.completions import MOST, complete
 from llmviz.widgets.journey import Journey
-from llmviz.widgets.source import places, standing_lines
+from llmviz.widgets.source import places
 from llmviz.widgets.timeline import MARKS, thin
 
 from ..trace import toy
@@ -153,7 +153,7 @@ class _Counted:
 def test_source_lines_are_those_on_which_the_run_stands(dbg):
     dbg.break_on("kq_soft_max-1")
     dbg.run()
-    lines = standing_lines(dbg._events)
+    lines = dbg.lines
     assert Path(lines[-1][0]).name == "sched.py"
     shown = places(dbg)
     assert [p["role"] for p in shown] == [
