@@ -156,6 +156,8 @@ class Source:
         self.history.back_to(point, ctx.memory if ctx is not None else None, pending)
         if ctx is not None and point.stage in ("generation", "ubatch"):
             ctx.use_graph(point.graph)
+        elif ctx is not None:
+            ctx.use_graph(None)  # a new context has none: the replay builds one again
         if point.stage == "ubatch":
             return self.generation.resume(point.saved, (), self._want)
         self.history.points.pop()  # the stage notes itself when it begins

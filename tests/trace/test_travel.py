@@ -184,6 +184,15 @@ def test_from_a_path_loading_is_replayed_and_the_model_stays(tiny_model: Any) ->
     assert dbg.n == last - 1 and not dbg.finished
 
 
+def test_the_first_graph_is_built_again_from_before_the_context(tiny_model: Any) -> None:
+    dbg = Debugger(llmviz.load(tiny_model()), "a b", chain(), n_predict=1, n_ctx=64)
+    dbg.run_to_end()
+    end, events = dbg.n, [(r.n, r.name) for r in dbg.events]
+    dbg.goto(2)  # in the middle of making the context
+    dbg.run_to_end()
+    assert dbg.n == end and [(r.n, r.name) for r in dbg.events] == events
+
+
 def test_where_back_steps_lead(tiny_model: Any) -> None:
     dbg = begin(llmviz.load(tiny_model()))
     with pytest.raises(DebuggerError, match="nothing has run"):
