@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from llmviz.plots._view import NothingToDraw, drawn
 from llmviz.plots.style import PLAIN, Canvas, Style, make_style, mix, mono
 from llmviz.plots.text import piece, short, width
-from llmviz.trace.tokenized import ADDED, BYTES, SPECIAL, Tokenized, difference, tokenized
+from llmviz.vocab.tokenized import ADDED, BYTES, SPECIAL, Tokenized, difference, tokenized
 
 __all__ = ["tokenizer"]
 

@@ -15,6 +15,8 @@ from llmviz.vocab.tables import VocabWarning
 from llmviz.vocab.tokenizer import TOKENIZERS, ByteFallback, Tokenizer, Word
 from llmviz.vocab.vocab import Vocab
 
+from llmviz.vocab.compare import Parting, compare  # isort: skip  (needs all of the above)
+
 # Each registers its tokenizers.
 from llmviz.vocab import bpe, bpe_words, plamo2, rwkv, spm, ugm, wpm  # isort: skip  # noqa: F401
 
@@ -26,9 +28,11 @@ __all__ = [
     "Fragment",
     "Match",
     "Merge",
+    "Parting",
     "TokenAttr",
     "Tokenizer",
     "Vocab",
     "VocabWarning",
     "Word",
+    "compare",
 ]

@@ -36,6 +36,7 @@ class Plamo2(Tokenizer):
 
     models = ("plamo2",)
     type = "plamo2"
+    takes_whole_tokens = True
     defaults = {"bos": 1, "eos": 2, "unk": 0, "pad": 3}
     warns_double_bos = False
 

@@ -64,6 +64,7 @@ class RWKV(Tokenizer):
 
     models = ("rwkv",)
     type = "rwkv"
+    takes_whole_tokens = True
     defaults = {"unk": 0}
     warns_double_bos = False
 

@@ -73,6 +73,8 @@ class Tokenizer(ABC):
     type: ClassVar[str] = ""
     defaults: ClassVar[Mapping[str, int]] = {}
     """Special ids that hold unless the file says otherwise, by name (``"bos"``, ``"eos"`` ...)."""
+    takes_whole_tokens: ClassVar[bool] = False
+    """Whether `encode_steps` tells of every token where it was found, instead of merging."""
     warns_double_bos: ClassVar[bool] = True
     warns_double_eos: ClassVar[bool] = False
 

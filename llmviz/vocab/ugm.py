@@ -42,6 +42,7 @@ class UGM(Tokenizer):
 
     models = ("t5",)
     type = "ugm"
+    takes_whole_tokens = True
     defaults = {"eos": 1, "unk": 2, "pad": 0}
 
     def __init__(self, vocab: Vocab, keys: Keys) -> None:

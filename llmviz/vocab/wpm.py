@@ -62,6 +62,7 @@ class WPM(Tokenizer):
 
     models = ("bert",)
     type = "wpm"
+    takes_whole_tokens = True
     defaults = {"bos": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103}
     warns_double_bos = False
 

@@ -12,8 +12,9 @@ import numpy as np
 import traitlets as t
 
 from llmviz.errors import LlmvizError
-from llmviz.trace.tokenized import Difference, Tokenized, difference, tokenized
 from llmviz.vocab import Vocab
+from llmviz.vocab.compare import first_difference
+from llmviz.vocab.tokenized import Difference, Tokenized, difference, tokenized
 from llmviz.widgets.base import View
 
 __all__ = ["TokenizerView"]
@@ -56,7 +57,7 @@ class TokenizerView(View):
     sides : list of {name, kind, n_vocab, add_special, parse_special, n, n_words, first, n_shown,
         notes, rules}
     boxes, boxes_other : bytes
-        int32 [n_shown, 6]: id, first byte, end, kind (see `trace.tokenized`), word, index.
+        int32 [n_shown, 6]: id, first byte, end, kind (see `vocab.tokenized`), word, index.
     box_texts, box_texts_other : list of str
         What each shown token writes.
     text_bytes : bytes
@@ -214,7 +215,7 @@ class TokenizerView(View):
                 chosen[k] = next((i for i, end in enumerate(r.ends) if end > byte), len(r.ids) - 1)
         self.films = [self._film(k, i) for k, i in enumerate(chosen) if i >= 0]
         merges = [[(m["left"], m["right"]) for m in f["merges"]] for f in self.films]
-        self.films_part = _parting(*merges) if len(merges) == 2 else -1
+        self.films_part = first_difference(*merges) if len(merges) == 2 else -1
 
     def _film(self, k: int, i: int) -> dict[str, Any]:
         r, vocab = self._results[k], self._vocabs[k]
@@ -373,11 +374,3 @@ def _around(
     while b + 1 < len(symbols) and not begins[b + 1] and heads[b + 2] - heads[a] <= _SYMBOLS:
         b += 1
     return heads[a], heads[b + 1], tokens[firsts[a] : firsts[b + 1]]
-
-
-def _parting(one: list[Any], two: list[Any]) -> int:
-    """The first place where two lists differ, -1 where they are alike."""
-    for i, (x, y) in enumerate(zip(one, two, strict=False)):
-        if x != y:
-            return i
-    return min(len(one), len(two)) if len(one) != len(two) else -1

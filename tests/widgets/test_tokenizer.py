@@ -14,7 +14,7 @@ from llmviz import show
 from llmviz.errors import LlmvizError
 from llmviz.gguf import open_gguf
 from llmviz.trace import Debugger
-from llmviz.trace.tokenized import ADDED, BYTES, SPECIAL, difference, tokenized
+from llmviz.vocab.tokenized import ADDED, BYTES, SPECIAL, difference, tokenized
 from llmviz.vocab import Vocab
 from llmviz.widgets import TokensView
 from llmviz.widgets.tokenizer import TokenizerView

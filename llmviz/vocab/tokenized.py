@@ -1,7 +1,8 @@
 """What a tokenizer made of a text: the bytes of each token, its word, how the word was merged.
 
-Read from the events of the tokenizer, for the view and the figure to share. The merges of a word
-are read when they are asked for: a long text has thousands of words, and one is looked at.
+Read from the events of the tokenizer, for the view, the figure and `compare` to share. The merges
+of a word are read when they are asked for: a long text has thousands of words, and one is looked
+at.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llmviz.vocab.attributes import TokenAttr
+from llmviz.vocab.matching import Match
 from llmviz.vocab.merging import Merge
 from llmviz.vocab.partition import Fragment
+from llmviz.vocab.tokenizer import ByteFallback
 from llmviz.vocab.unicode import encode
 
 __all__ = [
@@ -73,6 +76,8 @@ class Tokenized:
         Regular expressions that cut words.
     notes : list of str
         What the tokenizer warned of.
+    matches : dict of int to Match
+        Of kinds that take whole tokens rather than merge: how each token was found, by its index.
     """
 
     raw: bytes
@@ -85,6 +90,7 @@ class Tokenized:
     fragments: list[Fragment]
     rules: list[str]
     notes: list[str]
+    matches: dict[int, Match] = field(default_factory=dict)
     vocab: Any = None
     _merges: dict[int, list[Merge]] = field(default_factory=dict)
 
@@ -151,18 +157,18 @@ def tokenized(
         words += [
             WordOf(w.text, w.offset, w.offset + w.length, at, k) for k, w in enumerate(event.value)
         ]
-    out = Tokenized(raw, ids, [], [], [], [], words, fragments, rules, [], vocab)
+    out = Tokenized(raw, ids, [], [], [], [], words, fragments, rules, [], vocab=vocab)
     out.notes = [str(w.message) for w in caught]
-    _lay(out, vocab, bool(add_special and vocab.add_bos and ids))
+    _lay(out, vocab, len(vocab.tokenizer.opening()) if add_special else 0)
     return out
 
 
-def _lay(out: Tokenized, vocab: Any, begins: bool) -> None:
+def _lay(out: Tokenized, vocab: Any, n_opening: int) -> None:
     """Lay the tokens along the bytes of the text."""
     at, after_special = 0, True
-    if begins:
+    for _ in range(n_opening):
         _add(out, 0, 0, ADDED)
-        at = 1
+        at += 1
     for fragment in out.fragments:
         place, end = fragment.offset, fragment.offset + fragment.length
         if fragment.kind == "token":
@@ -170,6 +176,10 @@ def _lay(out: Tokenized, vocab: Any, begins: bool) -> None:
             at, after_special = at + 1, True
             continue
         prefixed = vocab.type == "spm" and vocab.add_space_prefix and after_special
+        if vocab.tokenizer.takes_whole_tokens:
+            at = _lay_matches(out, vocab, fragment, after_special)
+            after_special = False
+            continue
         after_special = False
         while at < len(out.ids) and place < end:
             token = out.ids[at]
@@ -190,6 +200,23 @@ def _lay(out: Tokenized, vocab: Any, begins: bool) -> None:
     for start, kind in zip(out.starts, out.kinds, strict=True):
         inside = kind in (PLAIN, BYTES) and bool(starts)
         out.word_of.append(max(0, bisect_right(starts, start) - 1) if inside else -1)
+
+
+def _lay_matches(out: Tokenized, vocab: Any, fragment: Fragment, after_special: bool) -> int:
+    """Lay one fragment's tokens as the tokenizer tells where it found them."""
+    part = out.raw[fragment.offset : fragment.offset + fragment.length]
+    place = fragment.offset
+    for event in vocab.tokenizer.encode_steps(part, after_special, fragment.offset, 0):
+        value = event.value
+        if isinstance(value, Match):
+            out.matches[len(out.starts)] = value
+            place = value.offset + value.length
+            _add(out, value.offset, place, PLAIN)
+        elif isinstance(value, ByteFallback):  # each of its tokens is one byte
+            for _ in value.ids:
+                _add(out, place, place + 1, BYTES)
+                place += 1
+    return len(out.starts)
 
 
 def _add(out: Tokenized, start: int, end: int, kind: int) -> None:
