@@ -19,18 +19,14 @@ from llmviz.errors import BatchError, DecodeError, LlmvizError
 from llmviz.events import Event, Steps, drain
 from llmviz.ggml.backends.cpu import CPU
 from llmviz.ggml.sched import Aborted, Sched, Want, never
-from llmviz.ggml.types import GGMLType
-from llmviz.memory.kv_cache import KVCache
 from llmviz.memory.memory import MemoryStatus
 from llmviz.model.graph import GraphContext, GraphParams, GraphResult
 from llmviz.model.kv_shift import make_k_shift
-from llmviz.model.kv_tensors import KVTensors
+from llmviz.model.memory import create_memory, kv_tensors
 from llmviz.model.model import Model
 from llmviz.outputs import Outputs
 
 __all__ = ["Checkpoint", "Context", "ContextParams", "DecodeStatus", "context_steps"]
-
-KV_TYPES = {"f16": GGMLType.F16, "f32": GGMLType.F32}
 
 
 class DecodeStatus(IntEnum):
@@ -84,7 +80,7 @@ class Context:
         What was asked for.
     cparams : llmviz.model.cparams.CParams
         What it was settled to.
-    memory : KVCache
+    memory : KVCache or KVCacheISWA
         ``seq_rm``, ``seq_cp``, ``seq_keep``, ``seq_add``, ``seq_div``, ``seq_pos_min``,
         ``seq_pos_max``,
         ``clear``, ``cells``.
@@ -111,23 +107,15 @@ class Context:
             yield Event("data", name, depth, 7, value)
 
         hp, c = model.hparams, self.cparams
-        self.memory = KVCache(
-            layers=[(il, hp.n_embd_k_gqa(il), hp.n_embd_v_gqa(il)) for il in range(hp.n_layer)],
-            kv_size=c.n_ctx_seq,
-            n_seq_max=c.n_seq_max,
-            unified=c.kv_unified or c.n_seq_max == 1,
-            type_k=KV_TYPES[c.type_k],
-            type_v=KV_TYPES[c.type_v],
-            v_trans=not c.flash_attn,
-        )
-        self._kv = KVTensors(self.memory, hp)
+        self.memory = create_memory(hp, c, swa_full=self.params.swa_full)
+        self._kv = kv_tensors(self.memory, hp)
         yield Event("data", "kv_cache", depth, 7, self.memory, self.memory.size_formula())
 
         self._balloc = BatchAllocr()
         self._sched = Sched([CPU()])
         self._outputs = Outputs(model.vocab.n_tokens, hp.n_embd)
         assert model.weights is not None
-        self._k_shift = make_k_shift(self._kv, hp, c, hp.rope_type, model.weights)
+        self._k_shift = make_k_shift(self._kv, hp, c, model.weights)
         for name, n_tokens in (("prefill", c.n_ubatch), ("decode", 1)):
             result = self._reserve(n_tokens)
             yield Event("data", f"reserve_{name}", depth, 7, self._sched.allocator.size, result.gf)
@@ -308,7 +296,9 @@ class Context:
         """Step 13: apply, reuse or build, set inputs, compute."""
         yield Event("enter", "process_ubatch", depth, 13, ubatch)
         mctx.apply()
-        yield Event("data", "kv_cells", depth + 1, 13, self.memory.cells, mctx.sinfo)
+        for end, cache in self.memory.caches.items():
+            sinfo = mctx.swa.sinfo if end == "_swa" else mctx.sinfo
+            yield Event("data", f"kv_cells{end}", depth + 1, 13, cache.cells, sinfo)
         n_outputs = (
             ubatch.n_tokens
             if self._balloc.n_outputs == self._balloc.n_tokens
@@ -329,7 +319,7 @@ class Context:
         yield Event("enter", "set_inputs", depth + 1, 13, None)
         self._kv.refresh()
         result.set_inputs(params)
-        for inp in result.inputs:
+        for inp in result.live_inputs:
             for tensor in inp.tensors():
                 yield from _show_input(tensor, depth + 2)
         yield Event("exit", "set_inputs", depth + 1, 13, None)
@@ -347,7 +337,7 @@ class Context:
         )
 
     def _build(self, params: GraphParams) -> GraphResult:
-        builder = GraphContext(params, self.model.architecture.rope_type)
+        builder = GraphContext(params)
         self.model.architecture.build_graph(builder)
         return builder.res
 
@@ -384,7 +374,7 @@ class Context:
         before = self.take_pending_rows()
         return Checkpoint(
             memory=self.memory.snapshot(),
-            rows=self.memory.save_rows(self._mctx.sinfo),
+            rows=self._mctx.save_rows(),
             rows_before_update=before,
             mctx=copy.copy(self._mctx),
             balloc=copy.copy(self._balloc),

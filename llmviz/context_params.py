@@ -54,7 +54,7 @@ class ContextParams:
     embeddings : bool
         Keep the final hidden state of every token.
     swa_full : bool
-        For sliding-window models; no effect on this version's architectures.
+        For models with sliding windows: keep all cells of those layers, not only a window of them.
     kv_unified : bool
         One buffer for all sequences instead of one each.
     """
@@ -168,10 +168,17 @@ def _resolve_rope(c: CParams, p: ContextParams, hp: HParams) -> None:
         c.yarn_ext_factor = 1.0 if c.rope_scaling_type == "yarn" else 0.0
     if c.yarn_ext_factor != 0:
         factor = 1.0 / c.rope_freq_scale
-        c.yarn_attn_factor = 1.0 if factor <= 1 else 0.1 * math.log(factor) + 1.0
+        c.yarn_attn_factor = _mscale(factor, 1.0)
+        if hp.rope_yarn_log_mul:
+            c.yarn_attn_factor /= _mscale(factor, hp.rope_yarn_log_mul)
         # the rotation multiplies this in again, so it is taken out here
         c.yarn_attn_factor *= 1.0 / (1.0 + 0.1 * math.log(factor))
     c.yarn_attn_factor *= hp.rope_attn_factor
+
+
+def _mscale(factor: float, mscale: float) -> float:
+    """How much longer YaRN makes queries and keys."""
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
 
 def _check(p: ContextParams, hp: HParams) -> None:

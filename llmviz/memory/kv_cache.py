@@ -53,6 +53,8 @@ class KVCache:
         Write distances into the mask.
     can_shift : bool
         False where keys cannot be rotated afterwards.
+    n_embd_v_gqa_max : int
+        Width of a transposed V where a layer outside this cache is wider than all in it.
     name : str
         Goes into the tensor names, ``cache_{name}k_l0``.
 
@@ -79,6 +81,7 @@ class KVCache:
         swa_type: str = "none",
         use_alibi: bool = False,
         can_shift: bool = True,
+        n_embd_v_gqa_max: int = 0,
         name: str = "",
     ) -> None:
         if not 1 <= n_seq_max <= LLAMA_MAX_SEQ:
@@ -108,8 +111,10 @@ class KVCache:
             type_k=self.type_k,
             type_v=self.type_v,
             v_trans=v_trans,
+            n_embd_v_max=n_embd_v_gqa_max,
         )
-        self.n_embd_v_gqa_max = max((layer.n_embd_v_gqa for layer in self.layers), default=0)
+        self.n_embd_v_gqa_max = max((n_v for _, _, n_v in layers), default=n_embd_v_gqa_max)
+        self.n_embd_v_gqa_max = max(self.n_embd_v_gqa_max, n_embd_v_gqa_max)
         self._by_il = {layer.il: layer for layer in self.layers}
         self._cells = [KVCells(kv_size, n_seq_max if unified else 1) for _ in range(n_stream)]
         self._heads = [0] * n_stream
@@ -118,6 +123,11 @@ class KVCache:
         self.data_version = 0
 
     # -- what there is ---------------------------------------------------------------------------
+
+    @property
+    def caches(self) -> dict[str, KVCache]:
+        """All caches by what their names end in: this one alone (see `KVCacheISWA`)."""
+        return {"": self}
 
     @property
     def cells(self) -> list[KVCells]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from llmviz.batch import Ubatch
-from llmviz.memory.kv_layers import ApplyShift
+from llmviz.memory.kv_layers import ApplyShift, KVRows
 from llmviz.memory.memory import CacheError, MemoryStatus
 from llmviz.memory.slots import SlotInfo
 
@@ -87,6 +87,10 @@ class KVCacheContext:
     def get_n_kv(self) -> int:
         """How many cells the current ubatch looks at; known once it is applied."""
         return self._n_kv
+
+    def save_rows(self) -> list[KVRows]:
+        """Copy K and V of the cells that the current ubatch is about to overwrite."""
+        return self.kv.save_rows(self.sinfo)
 
     def get_k(self, il: int) -> np.ndarray:
         """Keys that the current ubatch looks at; see `KVCache.get_k`."""

@@ -106,10 +106,14 @@ def make_layers(
     type_k: GGMLType,
     type_v: GGMLType,
     v_trans: bool,
+    n_embd_v_max: int = 0,
 ) -> list[KVLayer]:
-    """Allocate the layers (il, n_embd_k_gqa, n_embd_v_gqa); memory is taken as it is written."""
+    """Allocate the layers (il, n_embd_k_gqa, n_embd_v_gqa); memory is taken as it is written.
+
+    A transposed V is as wide as the widest layer, at least `n_embd_v_max`.
+    """
     dtype_k, dtype_v = _dtype("type_k", type_k), _dtype("type_v", type_v)
-    n_v_max = max((n_v for _, _, n_v in layers), default=0)
+    n_v_max = max([n_embd_v_max, *(n_v for _, _, n_v in layers)])
     made = []
     try:
         for il, n_k, n_v in layers:

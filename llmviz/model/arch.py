@@ -47,11 +47,24 @@ class ModelWeights:
 
     def __init__(self, n_layer: int) -> None:
         self.tok_embd: Tensor | None = None
+        self.tok_norm: Tensor | None = None
+        self.tok_norm_b: Tensor | None = None
+        self.pos_embd: Tensor | None = None
         self.output_norm: Tensor | None = None
         self.output_norm_b: Tensor | None = None
         self.output: Tensor | None = None
         self.output_b: Tensor | None = None
         self.layers = [Layer() for _ in range(n_layer)]
+
+    def rope_factors(self, il: int, long: bool) -> Tensor | None:
+        """RoPE frequency factors of a layer; `long`: for contexts longer than trained on.
+
+        ↔ llama_model::get_rope_factors
+        """
+        layer = self.layers[il]
+        if layer.rope_freqs is not None:
+            return layer.rope_freqs
+        return layer.rope_long if long else layer.rope_short
 
 
 class Architecture:
@@ -62,11 +75,21 @@ class Architecture:
     name : str
         The value of ``general.architecture``.
     rope_type : str
-        ``"norm"``, ``"neox"`` or ``"none"``. ↔ llama_model_rope_type
+        ``"norm"``, ``"neox"``, ``"mrope"`` or ``"none"``; `load_arch_hparams` may set another in
+        ``hp.rope_type``. ↔ llama_model_rope_type
+    partial_rotary : bool
+        True where fewer dimensions than a head has may be rotated.
+    layers_differ : bool
+        True where layers may have head counts and widths of their own.
+    sizes : dict
+        Number of layers -> llama.cpp's name of the model's size.
     """
 
     name: ClassVar[str] = ""
     rope_type: ClassVar[str] = "none"
+    partial_rotary: ClassVar[bool] = False
+    layers_differ: ClassVar[bool] = False
+    sizes: ClassVar[dict[int, str]] = {}
 
     def __init_subclass__(cls) -> None:
         if cls.name:
@@ -87,10 +110,10 @@ class Architecture:
         """Build the graph of one ubatch; the result goes to ``g.res``."""
         raise NotImplementedError
 
-    @staticmethod
-    def size_name(hp: HParams) -> str:
+    @classmethod
+    def size_name(cls, hp: HParams) -> str:
         """llama.cpp's name of the model's size, ``"7B"``; ``"?B"`` where it knows none."""
-        return "?B"
+        return cls.sizes.get(hp.n_layer, "?B")
 
 
 def _load_all() -> None:

@@ -17,22 +17,26 @@ from llmviz.ggml.backends.rope import RopeTable
 from llmviz.model.arch import ModelWeights
 from llmviz.model.cparams import CParams
 from llmviz.model.hparams import HParams
-from llmviz.model.kv_tensors import KVTensors
+from llmviz.model.kv_tensors import KVTensors, KVTensorsISWA
 
 __all__ = ["make_k_shift"]
 
 
 def make_k_shift(
-    kv: KVTensors, hp: HParams, c: CParams, rope_type: str, weights: ModelWeights
-) -> Callable[[int, np.ndarray], None]:
+    kv: KVTensors | KVTensorsISWA, hp: HParams, c: CParams, weights: ModelWeights
+) -> Callable[[int, np.ndarray], None] | None:
     """The function that `KVCache.update` calls for each layer.
 
     Returns
     -------
-    callable
+    callable or None
+        None where keys carry no position (no RoPE).
         ``shift_keys(il, shift)`` with shift int32 ``[n_stream, kv_size]``: positions to turn each
         cell's keys by.
     """
+    if hp.rope_type == "none":
+        return None
+    leaves = kv.k
     params: dict[str, Any] = {
         "n_rot": hp.n_rot,
         "n_ctx_orig": c.n_ctx_orig_yarn,
@@ -48,19 +52,25 @@ def make_k_shift(
     stretches = RopeTable(np.zeros(1, np.int32), None, params).mscale != 1
 
     def shift_keys(il: int, shift: np.ndarray) -> None:
-        leaf = kv.k[il]
+        if not hp.has_rope(il):
+            return
+        leaf = leaves[il]
         assert leaf.array is not None
         cells = np.arange(shift.size) if stretches else np.flatnonzero(shift)
         if not len(cells):
             return
         rows = leaf.array.reshape(-1, leaf.ne[0])  # [n_stream * kv_size, n_embd_k_gqa]
         keys = rows[cells].astype(np.float32).reshape(len(cells), hp.n_head_kv(il), -1)
-        layer = weights.layers[il]
-        factors = layer.rope_freqs.array if layer.rope_freqs is not None else None
-        table = RopeTable(shift.reshape(-1)[cells], factors, params)
+        base, scale = hp.rope_freqs_of(il, c)
+        factors = weights.rope_factors(il, c.n_ctx_seq > hp.n_ctx_orig_yarn)
+        table = RopeTable(
+            shift.reshape(-1)[cells],
+            factors.array if factors is not None else None,
+            {**params, "freq_base": base, "freq_scale": scale},
+        )
         table.refresh()
         turned = keys.copy()
-        (table.rotate_norm if rope_type == "norm" else table.rotate_neox)(keys, turned)
+        (table.rotate_norm if hp.rope_type == "norm" else table.rotate_neox)(keys, turned)
         rows[cells] = turned.reshape(len(cells), -1)
         if leaf.mirror is not None:
             leaf.mirror.reshape(rows.shape)[cells] = rows[cells]

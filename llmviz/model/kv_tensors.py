@@ -14,10 +14,11 @@ from llmviz.ggml import ops
 from llmviz.ggml.graph import Tensor
 from llmviz.ggml.types import GGMLType
 from llmviz.memory.kv_cache import KVCache
+from llmviz.memory.kv_cache_iswa import KVCacheISWA
 from llmviz.memory.slots import SlotInfo
 from llmviz.model.hparams import HParams
 
-__all__ = ["KVTensors"]
+__all__ = ["KVTensors", "KVTensorsISWA"]
 
 
 class KVTensors:
@@ -121,9 +122,34 @@ class KVTensors:
             return ops.set_rows(_merge_streams(v), v_cur, v_idxs)
         contiguous = ops.row_stride(v_cur, n_embd) == v_cur.nb[2]
         v_cur = (ops.reshape if contiguous else ops.cont)(v_cur, n_embd, n_tokens)
+        if n_embd < v.ne[0]:  # another layer's V is wider
+            v_cur = ops.pad(v_cur, v.ne[0] - n_embd)
         v_all = ops.reshape(v, 1, v.nelements)
-        v_cur = ops.reshape(v_cur, 1, n_embd * n_tokens)
+        v_cur = ops.reshape(v_cur, 1, v_cur.nelements)
         return ops.set_rows(v_all, v_cur, v_idxs)
+
+
+class KVTensorsISWA:
+    """The tensors of both caches of a `KVCacheISWA`.
+
+    Attributes
+    ----------
+    base, swa : KVTensors
+    """
+
+    def __init__(self, cache: KVCacheISWA, hparams: HParams) -> None:
+        self.base = KVTensors(cache.base, hparams)
+        self.swa = KVTensors(cache.swa, hparams)
+
+    @property
+    def k(self) -> dict[int, Tensor]:
+        """The keys of all layers."""
+        return {**self.base.k, **self.swa.k}
+
+    def refresh(self) -> None:
+        """Bring the mirrors up to date; see `KVTensors.refresh`."""
+        self.base.refresh()
+        self.swa.refresh()
 
 
 def _merge_streams(cache: Tensor) -> Tensor:

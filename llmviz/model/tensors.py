@@ -15,7 +15,8 @@ from llmviz.ggml import quants
 from llmviz.ggml.graph import Tensor
 from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.gguf import GGUF, TensorInfo
-from llmviz.model.arch import Layer
+from llmviz.model.arch import Layer, ModelWeights
+from llmviz.model.hparams import HParams
 
 __all__ = ["ModelTensor", "TensorLoader"]
 
@@ -95,6 +96,7 @@ class TensorLoader:
         self.gguf = gguf
         self.tensors = {name: ModelTensor(gguf, info) for name, info in gguf.tensor_infos.items()}
         self.created: dict[str, Tensor] = {}
+        self.skipped: set[str] = set()
 
     def create_tensor(self, name: str, *ne: int, required: bool = True) -> Tensor | None:
         """Declare a tensor: it must be in the file with exactly this shape (ggml order).
@@ -130,12 +132,87 @@ class TensorLoader:
         self.created[name] = leaf
         return leaf
 
+    def skip_tensors(self, prefix: str) -> None:
+        """Count tensors that the graph does not use (``"blk.3."``), without reading them."""
+        self.skipped |= {n for n in self.tensors if n.startswith(prefix) and n not in self.created}
+
+    def create_output(
+        self, hp: HParams, weights: ModelWeights, *, tied: bool | None = None
+    ) -> None:
+        """Declare token embeddings, the last norm, and the output matrix.
+
+        `tied`: True where the output is always the token embeddings, False where it never is, None
+        where the file decides.
+        """
+        t = self.create_tensor
+        weights.tok_embd = t("token_embd.weight", hp.n_embd, hp.n_vocab)
+        weights.output_norm = t("output_norm.weight", hp.n_embd)
+        weights.output = weights.tok_embd
+        if not tied:
+            output = t("output.weight", hp.n_embd, hp.n_vocab, required=tied is not None)
+            weights.output = output or weights.tok_embd
+
+    def create_rope_factors(self, layer: Layer, hp: HParams) -> None:
+        """Declare the frequency factors the model may have: for all contexts, or long and short."""
+        half = hp.n_rot // 2
+        if hp.rope_scaling_type_train == "longrope":
+            layer.rope_long = self.create_tensor("rope_factors_long.weight", half, required=False)
+            layer.rope_short = self.create_tensor("rope_factors_short.weight", half, required=False)
+        else:
+            layer.rope_freqs = self.create_tensor("rope_freqs.weight", half, required=False)
+
+    def create_ffn(
+        self, layer: Layer, il: int, n_embd: int, n_ff: int, *, biases: bool = False
+    ) -> None:
+        """Declare a gated feed-forward network; with `biases` those that the file has."""
+        t, b = self.create_tensor, f"blk.{il}.ffn_"
+        layer.ffn_gate = t(b + "gate.weight", n_embd, n_ff)
+        layer.ffn_down = t(b + "down.weight", n_ff, n_embd)
+        layer.ffn_up = t(b + "up.weight", n_embd, n_ff)
+        if biases:
+            layer.ffn_gate_b = t(b + "gate.bias", n_ff, required=False)
+            layer.ffn_down_b = t(b + "down.bias", n_embd, required=False)
+            layer.ffn_up_b = t(b + "up.bias", n_ff, required=False)
+
+    def create_experts(
+        self, layer: Layer, il: int, n_embd: int, n_ff: int, n_expert: int, *, gate: bool = True
+    ) -> None:
+        """Declare the router and one matrix of each kind for all experts together."""
+        t, b = self.create_tensor, f"blk.{il}.ffn_"
+        layer.ffn_gate_inp = t(b + "gate_inp.weight", n_embd, n_expert)
+        layer.ffn_gate_exps = t(b + "gate_exps.weight", n_embd, n_ff, n_expert, required=gate)
+        layer.ffn_down_exps = t(b + "down_exps.weight", n_ff, n_embd, n_expert)
+        layer.ffn_up_exps = t(b + "up_exps.weight", n_embd, n_ff, n_expert)
+
+    def create_shared_expert(self, layer: Layer, il: int, n_embd: int, n_ff: int) -> None:
+        """Declare the expert that every token goes through."""
+        t, b = self.create_tensor, f"blk.{il}.ffn_"
+        layer.ffn_gate_shexp = t(b + "gate_shexp.weight", n_embd, n_ff)
+        layer.ffn_up_shexp = t(b + "up_shexp.weight", n_embd, n_ff)
+        layer.ffn_down_shexp = t(b + "down_shexp.weight", n_ff, n_embd)
+
+    def create_norm(
+        self, layer: Layer, il: int, name: str, *ne: int, bias: bool | None = False
+    ) -> None:
+        """Declare a norm's weight as ``layer.<name>``.
+
+        `bias`: True where it has one as well, None where it may.
+        """
+        setattr(layer, name, self.create_tensor(f"blk.{il}.{name}.weight", *ne))
+        if bias is not False:
+            b = self.create_tensor(f"blk.{il}.{name}.bias", *ne, required=bool(bias))
+            setattr(layer, f"{name}_b", b)
+
     def create_qkv(self, layer: Layer, il: int, n_embd: int, n_q: int, n_k: int, n_v: int) -> None:
         """Declare the query, key and value weights and biases: one fused matrix, or three."""
         t, b = self.create_tensor, f"blk.{il}.attn_"
         layer.wqkv = t(b + "qkv.weight", n_embd, n_q + n_k + n_v, required=False)
         if layer.wqkv is not None:
             layer.wqkv_b = t(b + "qkv.bias", n_q + n_k + n_v, required=False)
+            if layer.wqkv_b is None:  # a fused matrix may have three biases
+                layer.wq_b = t(b + "q.bias", n_q, required=False)
+                layer.wk_b = t(b + "k.bias", n_k, required=False)
+                layer.wv_b = t(b + "v.bias", n_v, required=False)
             return
         layer.wq = t(b + "q.weight", n_embd, n_q)
         layer.wk = t(b + "k.weight", n_embd, n_k)
@@ -146,10 +223,11 @@ class TensorLoader:
 
     def done_getting_tensors(self) -> None:
         """Refuse a file that holds tensors the architecture does not know."""
-        if len(self.created) != len(self.tensors):
-            extra = [n for n in self.tensors if n not in self.created]
+        extra = [n for n in self.tensors if n not in self.created and n not in self.skipped]
+        if extra:
+            n = len(self.tensors)
             raise GGUFError(
-                f"wrong number of tensors; expected {len(self.tensors)}, got {len(self.created)}: "
+                f"wrong number of tensors; expected {n}, got {n - len(extra)}: "
                 f"unused: {', '.join(extra[:5])}{' ...' if len(extra) > 5 else ''}",
                 field=extra[0],
                 path=self.gguf.path,

@@ -124,7 +124,9 @@ class History:
     @staticmethod
     def _add_rows(point: Point, rows: list[Any]) -> None:
         """Rows that held zeros (cells never used before) are remembered by their number alone."""
-        if any(r.k.any() or (r.v is not None and r.v.any()) for r in rows):
+        cells = {(r.stream, np.asarray(r.idxs).tobytes()) for r in rows}
+        alike = len(cells) == len({stream for stream, _ in cells})  # two caches may differ
+        if not alike or any(r.k.any() or (r.v is not None and r.v.any()) for r in rows):
             point.rows.append(rows)
             return
         for r in rows:

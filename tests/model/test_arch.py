@@ -11,6 +11,7 @@ from llmviz.ggml.graph import new_tensor
 from llmviz.ggml.types import GGMLType
 from llmviz.model import arch
 from llmviz.model.arch import Architecture, Layer, ModelWeights, get_arch, supported_archs
+from llmviz.model.hparams import HParams
 from llmviz.models.llama import Llama
 
 
@@ -49,7 +50,7 @@ def test_a_subclass_registers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert get_arch("toy") is Toy
     assert Helper not in arch._registry.values()
-    assert Toy.size_name(None) == "?B"  # type: ignore[arg-type]
+    assert Toy.size_name(HParams(n_layer=3)) == "?B"
     nothing: Any = None
     with pytest.raises(NotImplementedError):
         Toy.load_arch_hparams(nothing, nothing)

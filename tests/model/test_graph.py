@@ -10,7 +10,6 @@ import pytest
 import llmviz
 from llmviz.batch import Batch
 from llmviz.context import Context
-from llmviz.errors import UnsupportedError
 from llmviz.ggml.graph import new_tensor
 from llmviz.ggml.types import GGMLType
 from llmviz.model.cparams import CParams
@@ -110,7 +109,7 @@ def builder(**hp: object) -> GraphContext:
         class ubatch:
             n_tokens = 1
 
-    return GraphContext(Params(), "norm")  # type: ignore[arg-type]
+    return GraphContext(Params())  # type: ignore[arg-type]
 
 
 def test_scores_are_scaled_by_the_root_of_the_head(model: llmviz.Model) -> None:
@@ -127,5 +126,6 @@ def test_norms() -> None:
     norm = out.src[0].src[0]
     assert (norm.op, norm.name, norm.params) == ("RMS_NORM", "norm-2", {"eps": 1e-6})
     assert g.build_norm(x, None, None, "rms", 2).op == "RMS_NORM"
-    with pytest.raises(UnsupportedError, match="layer"):
-        g.build_norm(x, w, None, "layer", 0)
+    assert g.build_norm(x, None, None, "layer", 2).op == "NORM"
+    with pytest.raises(ValueError, match="group"):
+        g.build_norm(x, w, None, "group", 0)

@@ -47,6 +47,7 @@ class Setup:
             n_embd_head_k=HEAD,
             n_embd_head_v=HEAD,
             n_rot=HEAD,
+            rope_type=mode,
         )
         self.cache = KVCache(
             layers=[(0, N_EMBD, N_EMBD)], kv_size=KV_SIZE, type_k=type_, type_v=type_
@@ -56,7 +57,7 @@ class Setup:
         if factors is not None:
             weights.layers[0].rope_freqs = rope_freqs(factors)
         c = CParams(rope_freq_base=10000.0, rope_freq_scale=scale, n_ctx_orig_yarn=64)
-        self.shift = make_k_shift(self.kv, hp, c, mode, weights)
+        self.shift = make_k_shift(self.kv, hp, c, weights)
         self.turn = lambda pos: turn(RAW, pos, mode, 10000.0, scale, factors)
 
     def store(self, pos: list[int]) -> None:
@@ -130,3 +131,16 @@ def test_values_are_left_alone() -> None:
     s.cache.seq_add(0, 0, -1, -3)
     s.cache.update(s.shift)
     assert (v == 7).all()
+
+
+def test_layers_without_rotation_are_left_alone() -> None:
+    """A model without RoPE has nothing to turn; a layer without it is passed over."""
+    s = Setup(GGMLType.F32, "none")
+    assert s.shift is None
+    s = Setup(GGMLType.F32, "norm")
+    s.kv.hparams.rope_pattern = np.array([0])
+    s.store([3, 4, 5, 6, 7, 8])
+    before = s.keys()
+    s.cache.seq_add(0, 0, -1, -3)
+    s.cache.update(s.shift)
+    np.testing.assert_array_equal(s.keys(), before)

@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[Edit, type[LlmvizError], str]] = {
     "rope_scaling_unknown": (
         key("llama.rope.scaling.type", V.STRING, "wavy"), GGUFError, "'wavy'.*yarn"
     ),
-    "experts": (key("llama.expert_count", V.UINT32, 4), UnsupportedError, "4 experts"),
+    "experts": (key("llama.expert_count", V.UINT32, 4), GGUFError, "none of 4 experts"),
     "experts_used": (key("llama.expert_used_count", V.UINT32, 2), GGUFError, "2 experts.*0"),
     "tok_model_missing": (
         no_key("tokenizer.ggml.model"), LlmvizError, r"tokenizer\.ggml\.model"

@@ -37,7 +37,6 @@ def _bind_soft_max(node: Tensor, scope: BindScope) -> Kernel:
     max_bias = node.params["max_bias"]
     if max_bias > 0:
         slopes = alibi_slopes(x.shape[-3], max_bias)[:, None, None]  # [n_head, 1, 1]
-        assert mask is not None
         biases = np.empty(x.shape, np.float32)
     if has_sinks:
         sinks = float_of(node.src[-1])[:, None, None]  # [n_head, 1, 1]
@@ -55,7 +54,7 @@ def _bind_soft_max(node: Tensor, scope: BindScope) -> Kernel:
 
     def run_with_extras() -> None:
         np.multiply(x, s, out=out)
-        if max_bias > 0:
+        if mask is not None and max_bias > 0:
             np.multiply(mask, slopes, out=biases)
             np.add(out, biases, out=out)
         elif mask is not None:
