@@ -166,6 +166,9 @@ class Tensor:
         if dtype is None:
             raise ValueError(f"{self.name}: a {TYPES[self.type].name} tensor is not a plain array")
         self.buffer = buffer
+        if self.nelements == 0:  # a window may begin outside of nothing
+            self.array = np.empty(self.shape, dtype)
+            return
         self.array = np.ndarray(
             self.shape,
             dtype,
@@ -260,11 +263,29 @@ class Graph:
             if node.il is None:
                 node.il = il
             il = node.il
+        inside = self._inside()
         run: list[Tensor] = []
-        for node in self.nodes:
-            if run and node.il != run[0].il:
-                yield run[0].il or 0, run
+        at = -1
+        for node, il in zip(self.nodes, inside, strict=True):
+            if run and il != at:
+                yield at, run
                 run = []
             run.append(node)
+            at = il
         if run:
-            yield run[0].il or 0, run
+            yield at, run
+
+    def _inside(self) -> list[int]:
+        """The layer of each node; one named without its layer, but between nodes of the same one,
+        is in it.
+        """
+        layers = [-1 if node.il is None else node.il for node in self.nodes]
+        before = -1
+        start = 0
+        for i, il in enumerate(layers):
+            if il < 0:
+                continue
+            if il == before:
+                layers[start + 1 : i] = [il] * (i - start - 1)
+            before, start = il, i
+        return layers

@@ -81,14 +81,22 @@ class GraphContext(AttentionBlocks, FeedForwardBlocks):
             return self.build_attn_inp_kv_iswa()
         return self.build_attn_inp_kv()
 
-    # the end of every decoder
+    # the end of a decoder
 
     def build_output(self, cur: Tensor, norm: str = "rms") -> None:
-        """Norm, logits; the graph's results."""
+        """Norm, output matrix and its bias: the graph's results."""
+        cur = self.build_output_norm(cur, norm)
+        cur = self.build_lora_mm(self.weights.output, cur)
+        if self.weights.output_b is not None:
+            cur = ops.add(cur, self.weights.output_b)
+        self.build_logits(cur)
+
+    def build_output_norm(self, cur: Tensor, norm: str = "rms") -> Tensor:
+        """The last norm, which is also the tokens' embedding."""
         w = self.weights
         cur = self.build_norm(cur, w.output_norm, w.output_norm_b, norm, -1)
         self.res.t_embd = self.cb(cur, "result_norm", -1)
-        self.build_logits(self.build_lora_mm(w.output, cur))
+        return cur
 
     def build_logits(self, cur: Tensor) -> None:
         """Name the logits and end the graph."""

@@ -35,6 +35,8 @@ class AttentionBlocks(GraphBase):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys, values: ``[n_embd_head, n_head, n_tokens]`` each (n_head_kv heads for K
         and V); without `reshape` ``[n_embd_head * n_head, n_tokens]``, unnamed.
+
+        One product where the layer has a fused matrix, else three.
         """
         heads = (n_head, n_head_kv, n_head_kv)
         if layer.wqkv is not None:
@@ -116,6 +118,21 @@ class AttentionBlocks(GraphBase):
         } | settings
         return self.cb(ops.rope_ext(cur, inp_pos, factors, **used), name, il)
 
+    def build_rope_qk(
+        self,
+        q: Tensor,
+        k: Tensor,
+        inp_pos: Tensor,
+        il: int,
+        factors: Tensor | None = None,
+        **settings: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """`build_rope` of queries and keys, named ``Qcur`` and ``Kcur``."""
+        return (
+            self.build_rope(q, inp_pos, factors, "Qcur", il, **settings),
+            self.build_rope(k, inp_pos, factors, "Kcur", il, **settings),
+        )
+
     def rope_of_layer(self, il: int) -> dict[str, float]:
         """`build_rope`'s settings of a layer: those with a window may have frequencies of their
         own. ↔ llama_model::get_rope_freq_base, get_rope_freq_scale
@@ -127,9 +144,20 @@ class AttentionBlocks(GraphBase):
         """RoPE frequency factors of a layer, by the context's length."""
         return self.weights.rope_factors(il, self.cparams.n_ctx_seq > self.hparams.n_ctx_orig_yarn)
 
+    def build_qkv_of_layer(
+        self, layer: Layer, cur: Tensor, il: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`build_qkv` with the layer's own head counts."""
+        hp = self.hparams
+        return self.build_qkv(layer, cur, hp.n_embd_head_k, hp.n_head(il), hp.n_head_kv(il), il)
+
     def kq_scale(self) -> float:
         """What scores are multiplied with: 1 / sqrt(n_embd_head) unless the file says otherwise."""
-        return self.hparams.f_attention_scale or 1.0 / sqrt(self.hparams.n_embd_head_k)
+        return self.hparams.f_attention_scale or self.head_scale()
+
+    def head_scale(self) -> float:
+        """1 / sqrt(n_embd_head)."""
+        return 1.0 / sqrt(self.hparams.n_embd_head_k)
 
     def build_attn(
         self,

@@ -145,7 +145,20 @@ class HParams:
             swa = il % n_pattern != 0
         else:
             swa = il % n_pattern < n_pattern - 1
-        self.is_swa_arr = (swa & (il < self.n_layer)).astype(np.int64)
+        self.is_swa_arr = np.asarray(swa & (il < self.n_layer), np.int64)
+
+    def load_swa_pattern(self, keys: Keys, n_pattern: int, *, dense_first: bool = False) -> None:
+        """Which layers have a window: an array of the file, its period, or the period given."""
+        key = "{arch}.attention.sliding_window_pattern"
+        array = keys.get_arr("is_swa_arr", key, LLAMA_MAX_LAYERS)
+        if array is None:
+            n_pattern = keys.get("is_swa_arr", key, "u32", n_pattern)
+            self.set_swa_pattern(n_pattern, dense_first=dense_first)
+        else:
+            self.is_swa_arr = np.zeros(self.n_layer_all, np.int64)
+            self.is_swa_arr[: len(array)] = array[: self.n_layer_all] != 0
+        if not self.is_swa_arr.any():
+            refuse(keys, key, "no layer has a sliding window")
 
     def has_rope(self, il: int) -> bool:
         """True where layer `il` has rotary positions."""

@@ -206,3 +206,45 @@ class Keys:
             )
         self.origin[attr] = name
         return np.asarray(array).astype(dtype)
+
+    def get_arr(
+        self, attr: str, key: str, n_max: int, kinds: tuple[str, ...] = ("bool", "u32", "i32")
+    ) -> np.ndarray | None:
+        """An array of whole numbers, or None where the file has none.
+
+        Returns
+        -------
+        ndarray of int64 or None
+
+        Raises
+        ------
+        GGUFError
+            Longer than `n_max`, or of another element type.
+        """
+        name = self.name(key)
+        kind = self.gguf.arr_types.get(name)
+        if kind is None:
+            return None
+        if kind.label not in kinds:
+            raise GGUFError(
+                f"key {name} is an array of {kind.label}; expected {' or '.join(kinds)}",
+                field=name,
+                path=self.gguf.path,
+            )
+        array = self.gguf.kv[name]
+        if len(array) > n_max:
+            raise GGUFError(
+                f"key {name} is an array of {len(array)}; at most {n_max} are possible",
+                field=name,
+                path=self.gguf.path,
+            )
+        self.origin[attr] = name
+        return np.asarray(array).astype(np.int64)
+
+    def rms_eps(self) -> float:
+        """The epsilon of RMS norms, which a file must have."""
+        return float(self.get("f_norm_rms_eps", "{arch}.attention.layer_norm_rms_epsilon", "f32"))
+
+    def norm_eps(self) -> float:
+        """The epsilon of layer norms, which a file must have."""
+        return float(self.get("f_norm_eps", "{arch}.attention.layer_norm_epsilon", "f32"))

@@ -41,9 +41,7 @@ class Llama(Architecture):
     @staticmethod
     def load_arch_hparams(hp: HParams, keys: Keys) -> None:
         """RMS epsilon."""
-        hp.f_norm_rms_eps = keys.get(
-            "f_norm_rms_eps", "{arch}.attention.layer_norm_rms_epsilon", "f32"
-        )
+        hp.f_norm_rms_eps = keys.rms_eps()
 
     @classmethod
     def size_name(cls, hp: HParams) -> str:

@@ -1,0 +1,74 @@
+"""Every architecture's graph against llama.cpp's, node by node, on random tiny models.
+
+A case is one line of `CASES`: which keys the file has besides the usual ones, and which optional
+tensors (see `tiny_archs`). A prompt goes in ubatches of 8, then single tokens, then two sequences
+in one batch; weights and cache are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from test_parity_nodes import LOGITS_LIMIT, PROMPT, Pair
+from tiny_archs import write_arch
+
+from llmviz.batch import Batch
+from parity import decode_watched, first_difference
+
+TIED: dict[str, Any] = {"optional": ()}
+MOE: dict[str, Any] = {"expert_count": 6, "expert_used_count": 2}
+
+
+def case(arch: str, optional: tuple[str, ...] = ("output.weight",), **keys: Any) -> dict[str, Any]:
+    """A case: the architecture, its optional tensors, and keys with ``__`` for a dot."""
+    return {
+        "arch": arch,
+        "optional": optional,
+        "keys": {k.replace("__", "."): v for k, v in keys.items()},
+    }
+
+
+# fmt: off
+CASES = {
+    "llama": case("llama"),
+    "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_node_is_llama_cpps(
+    name: str, llamacpp: ModuleType, tmp_path: Path, figures: Callable[[str], None]
+) -> None:
+    path = write_arch(tmp_path / "x.gguf", **CASES[name])
+    pair = Pair(llamacpp, path, n_ctx=512, n_seq_max=2, kv_unified=True)
+    prompt = pair.theirs.tokenize(PROMPT)
+    assert len(prompt) > 2 * 8
+    pair.decode(prompt)
+    for token in (17, 300, 42):
+        pair.decode([token])
+    two_sequences(pair, prompt[:12])
+    pair.theirs.close()
+    figures(pair.figures())
+    assert pair.worst_logits <= LOGITS_LIMIT
+
+
+def two_sequences(pair: Pair, tokens: list[int]) -> None:
+    """Sequence 0 goes on, sequence 1 begins, in one batch."""
+    n = len(tokens) // 2
+    at = pair.ours.memory.seq_pos_max(0) + 1
+    batch = {
+        "pos": [at + i for i in range(n)] + list(range(n)),
+        "seq_id": [0] * n + [1] * n,
+        "logits": [i % n == n - 1 for i in range(2 * n)],
+    }
+    pair.theirs.nodes.clear()
+    assert pair.theirs.decode(tokens[: 2 * n], **batch) == 0
+    nodes = decode_watched(pair.ours, Batch(token=tokens[: 2 * n], **batch))
+    assert first_difference(nodes, pair.theirs.nodes, 1e-4) == ""
+    for i in (n - 1, 2 * n - 1):
+        pair.worst_logits = max(pair.worst_logits, pair.logits_error(i))
