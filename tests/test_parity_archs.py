@@ -35,6 +35,8 @@ def case(arch: str, optional: tuple[str, ...] = ("output.weight",), **keys: Any)
 # fmt: off
 CASES = {
     "llama": case("llama"),
+    "qwen2": case("qwen2", ("output.weight", "*.bias")),
+    "qwen2-tied": case("qwen2", ("*attn_?.bias",)),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
