@@ -37,6 +37,7 @@ CASES = {
     "llama": case("llama"),
     "qwen2": case("qwen2", ("output.weight", "*.bias")),
     "qwen2-tied": case("qwen2", ("*attn_?.bias",)),
+    "qwen3": case("qwen3", attention__key_length=24, attention__value_length=24),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
