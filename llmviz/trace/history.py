@@ -41,12 +41,15 @@ class Clock:
     step : int
         Step of the event before.
     seconds : dict of int to float
+    times : object
+        See `llmviz.trace.times.Times.mark`.
     """
 
     n: int
     stack: tuple[OpenScope, ...]
     step: int
     seconds: dict[int, float]
+    times: Any = None
 
 
 @dataclass(slots=True, eq=False)

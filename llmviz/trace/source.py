@@ -122,11 +122,13 @@ class Source:
 
     def _generation(self, ctx: Any) -> Events:
         from llmviz.generate import Generation
+        from llmviz.ggml.sched import NodeTimes
 
         refuse_closed(ctx.model)
         self.model, self.ctx = ctx.model, ctx
         self._kept_model, self._kept_ctx = ctx.model, ctx
         ctx.keeps_history = True
+        ctx.sched.times = NodeTimes()
         clock, mark = self._moment()
         self.history.stage("generation", clock, mark, ctx.memory.snapshot(), ctx.graph)
         chain = self._chain.clone() if self._chain is not None else None
@@ -140,6 +142,7 @@ class Source:
         self.history.points.clear()
         if self._kept_ctx is not None:
             self._kept_ctx.keeps_history = False
+            self._kept_ctx.sched.times = None
 
     def save(self, clock: Clock, mark: Mark) -> None:
         """Take note of a ubatch's start; to be called at the enter event of ``process_ubatch``."""

@@ -20,6 +20,7 @@ from llmviz.trace.history import Clock, Point
 from llmviz.trace.recorder import Mark, Recorder
 from llmviz.trace.source import Source, is_context, standing_lines
 from llmviz.trace.timeline import DebuggerError, Here, OpenScope, Way, record_of
+from llmviz.trace.times import Times
 
 __all__ = ["Goal", "Job", "Stepping"]
 
@@ -60,6 +61,7 @@ class Stepping:
         self.hit: Breakpoint | None = None
         self.way: Way | None = None  # where a replay leads, or led when it was paused
         self.seconds: dict[int, float] = {}
+        self.times = Times()
         self.recorder = Recorder(budget=self._budget, layer=asked.layer)
         self.recorder.adopt_askers(asked)
         self._branches = Branches(self._n_events)
@@ -130,7 +132,8 @@ class Stepping:
         return standing_lines(self._events)
 
     def _moment(self) -> tuple[Clock, Mark]:
-        clock = Clock(self._n, tuple(self._stack), self._previous_step, dict(self.seconds))
+        seconds, times = dict(self.seconds), self.times.mark()
+        clock = Clock(self._n, tuple(self._stack), self._previous_step, seconds, times)
         return clock, self.recorder.mark()
 
     def _want(self, name: str) -> bool:
@@ -177,7 +180,7 @@ class Stepping:
             if self.here.kind == "exit" and self._stack:
                 self._stack.pop()
             self._previous_step = self.here.step
-        start = time.perf_counter()
+        self.times.ask()
         try:
             event = next(self._events)
         except StopIteration as stop:
@@ -189,7 +192,7 @@ class Stepping:
             self.error = error
             self.finished = True
             return False
-        spent = time.perf_counter() - start
+        spent = self.times.got(event, self._n, self._stack, self._quiet)
         self.seconds[event.step] = self.seconds.get(event.step, 0.0) + spent
         n = self._n
         if event.kind == "enter":
@@ -317,6 +320,7 @@ class Stepping:
             try:
                 stands = self._advance(max_seconds)
             finally:
+                self.times.rest()
                 self._busy = False
         self._tell()
         return stands
@@ -389,6 +393,7 @@ class Stepping:
             except StopIteration as stop:
                 return stop.value
             finally:
+                self.times.rest()
                 self._busy = False
 
     def _not_busy(self) -> threading.RLock:

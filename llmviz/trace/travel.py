@@ -210,6 +210,7 @@ class Travel(Stepping):
         assert clock is not None and mark is not None
         self._n, self._stack, self._previous_step = clock.n, list(clock.stack), clock.step
         self.seconds = dict(clock.seconds)
+        self.times.rewind(clock.times)
         self.recorder.rewind(mark, last)
         self.here = None
         self.error = self.result = None
