@@ -20,6 +20,7 @@ __all__ = [
     "gguf",
     "heads",
     "kv_cache",
+    "load",
     "logits",
     "map",
     "output",
@@ -87,6 +88,17 @@ def gguf(model: Any, **traits: Any) -> widgets.GGUFView:
 def kv_cache(dbg: Debugger, **traits: Any) -> widgets.KVCacheView:
     """The cells of the KV cache, filling."""
     return _widgets().KVCacheView(dbg, **traits)
+
+
+def load(source: Any, **traits: Any) -> widgets.LoadView:
+    """What happens before the first token: steps 1 to 7, and the KV cache's size as a formula.
+
+    Parameters
+    ----------
+    source : Debugger, Model, Context, or path of a GGUF file
+        A debugger's own steps are measured; of a path steps 1 to 5 are run, and no weight is read.
+    """
+    return _widgets().LoadView(source, **traits)
 
 
 def logits(dbg: Debugger, **traits: Any) -> widgets.LogitsView:

@@ -24,6 +24,7 @@ from llmviz.plots.flow import flow
 from llmviz.plots.gguf import gguf
 from llmviz.plots.heads import heads
 from llmviz.plots.kv_cache import kv_cache
+from llmviz.plots.load import load
 from llmviz.plots.logits import logits
 from llmviz.plots.map import map
 from llmviz.plots.output import output
@@ -39,6 +40,7 @@ __all__ = [
     "gguf",
     "heads",
     "kv_cache",
+    "load",
     "logits",
     "map",
     "output",

@@ -11,6 +11,7 @@ from llmviz.widgets.flow import FlowView
 from llmviz.widgets.gguf import GGUFView
 from llmviz.widgets.heads import HeadsView
 from llmviz.widgets.kv_cache import KVCacheView
+from llmviz.widgets.load import LoadView
 from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
 from llmviz.widgets.output import OutputView
@@ -28,6 +29,7 @@ __all__ = [
     "GGUFView",
     "HeadsView",
     "KVCacheView",
+    "LoadView",
     "LogitsView",
     "MapView",
     "OutputView",

@@ -8,6 +8,7 @@ from typing import Any
 from llmviz.vocab import Vocab
 from llmviz.widgets.docked import Dock
 from llmviz.widgets.gguf import GGUFView
+from llmviz.widgets.load import LoadView
 from llmviz.widgets.tokenizer import TokenizerView
 
 __all__ = ["DOCKS"]
@@ -74,7 +75,13 @@ def prompt_text(dbg: Any, vocab: Vocab) -> str:
     return text.removeprefix(vocab.tokens[vocab.bos]) if vocab.add_bos else text
 
 
+def _of_run(kind: Any, dbg: Any) -> Any:
+    """A view that follows the run by itself."""
+    return kind(dbg)
+
+
 DOCKS = (
+    Dock("load", LoadView, _of_run),
     Dock("gguf", GGUFView, _gguf, _gguf_follow),
     Dock("tokenizer", TokenizerView, _tokenizer),
 )

@@ -17,7 +17,7 @@ from llmviz.errors import LlmvizError
 from llmviz.trace import Debugger, fallback
 from llmviz.widgets.base import View
 
-__all__ = ["DebuggerView", "answers"]
+__all__ = ["DebuggerView", "answers", "weakly"]
 
 
 # What a page asks by itself: it takes no message away that a person may still be reading.
@@ -66,7 +66,7 @@ class DebuggerView(View):
             if hasattr(member, "answers")
         }
         self.on_msg(self._on_message)
-        self._end = dbg.on_change(_weakly(self))
+        self._end = dbg.on_change(weakly(self))
         self.refresh()
 
     def refresh(self) -> None:
@@ -159,7 +159,7 @@ class DebuggerView(View):
         return fallback.html(type(self).__name__, self.dbg)
 
 
-def _weakly(view: DebuggerView) -> Callable[[], None]:
+def weakly(view: Any) -> Callable[[], None]:
     """A listener that does not keep its view alive."""
     ref = weakref.ref(view)
 

@@ -29,6 +29,7 @@ __all__ = ["VIEWS", "DebuggerPanel"]
 VIEWS = (
     "flow",
     # before the pass
+    "load",
     "gguf",
     "tokenizer",
     # inside the pass
@@ -166,8 +167,8 @@ def view_for(dbg: Any) -> str:
     here = dbg.here
     if here is None:
         return "flow"
-    if here.step == 2:
-        return "gguf"
+    if here.step <= 7:
+        return "gguf" if here.step == 2 else "load"
     if here.step == 9:
         return "tokenizer"
     if here.kind == "node" and here.name.startswith(("kq_soft_max-", "kq-")):

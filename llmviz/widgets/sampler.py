@@ -269,8 +269,10 @@ class SamplerView(DebuggerView):
 
     # -- elsewhere -----------------------------------------------------------------------------
 
-    def figure(self, view: str = "sampler", **options: Any) -> Any:
+    def figure(self, view: str = "", **options: Any) -> Any:
         """The view as a matplotlib figure; see `llmviz.plots.sampler`."""
+        if (view or getattr(self, "view", self.view_name)) != "sampler":
+            return super().figure(view, **options)  # another view of the panel
         from llmviz import plots
 
         return plots.sampler(

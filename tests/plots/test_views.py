@@ -23,6 +23,7 @@ from .runs import by_gid, texts
 VIEWS = {
     "attention": {},
     "kv_cache": {},
+    "load": {},
     "logits": {},
     "map": {},
     "output": {},

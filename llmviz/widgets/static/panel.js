@@ -11,6 +11,7 @@ import { editsZone } from "./edits.js";
 import { sourceZone } from "./source.js";
 import { docked } from "./docked.js";
 import { ggufZone } from "./gguf.js";
+import { loadZone } from "./load.js";
 import { tokenizerZone } from "./tokenizer.js";
 import { flowZone } from "./flow.js";
 import { tensorZone } from "./tensor.js";
@@ -29,6 +30,7 @@ const GROUPS = [
     ["flow", "Flow", flowZone],
   ]],
   ["Before the pass", [
+    ["load", "Load", docked("load", loadZone)],
     ["gguf", "File", docked("gguf", ggufZone)],
     ["tokenizer", "Tokens", docked("tokenizer", tokenizerZone)],
   ]],

@@ -1,0 +1,159 @@
+"""Where a model's weights are: on which device, in how many bytes, layer by layer.
+
+Says what the model object says. A tensor that names no device is on the one device that computes,
+if there is only one; otherwise its place is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Place", "TypeBytes", "Weights", "weights_of"]
+
+_LAYER = re.compile(r"^blk\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class TypeBytes:
+    """Tensors of one type: how many, their bytes in the file and in memory."""
+
+    type: str
+    n: int
+    file: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One layer, or what stands before and after the layers.
+
+    Attributes
+    ----------
+    what : str
+        ``"input"``, ``"0"``, ``"1"`` ..., ``"output"``.
+    device : str
+        Empty where it is not known.
+    n : int
+        Tensors.
+    file, memory : int
+        Bytes.
+    """
+
+    what: str
+    device: str
+    n: int
+    file: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """All tensors of a model.
+
+    Attributes
+    ----------
+    types : tuple of TypeBytes
+        The largest first.
+    places : tuple of Place
+        In the order in which a token passes them.
+    loaded : bool
+        False: only the header was read, nothing is in memory.
+    """
+
+    types: tuple[TypeBytes, ...]
+    places: tuple[Place, ...]
+    loaded: bool
+
+    @property
+    def n_tensors(self) -> int:
+        """Number of tensors."""
+        return sum(t.n for t in self.types)
+
+    @property
+    def file(self) -> int:
+        """Bytes in the file."""
+        return sum(t.file for t in self.types)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that were allocated for them; what is mapped from the file counts as nothing."""
+        return sum(t.memory for t in self.types)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that hold something, in order."""
+        return tuple(dict.fromkeys(p.device for p in self.places))
+
+    @property
+    def how(self) -> str:
+        """How they are held, in a few words."""
+        if not self.loaded:
+            return "not read"
+        if not self.memory:
+            return f"{_mib(self.file)}, read from the file where they are needed"
+        return f"{_mib(self.file)} in the file, {_mib(self.memory)} in memory"
+
+
+def _mib(n: int) -> str:
+    return f"{n / 2**20:,.1f} MiB"
+
+
+def weights_of(model: Any, gguf: Any) -> Weights:
+    """Where the weights of a model are; with no model, what the file holds."""
+    tensors = getattr(model, "tensors", None) or {}
+    only = _only_device(model)
+    types: dict[str, list[int]] = {}
+    places: dict[str, list[Any]] = {}
+    for name, info in gguf.tensor_infos.items():
+        tensor = tensors.get(name)
+        memory = _in_memory(tensor)
+        entry = types.setdefault(info.type.name, [0, 0, 0])
+        place = places.setdefault(_place(name), [[], 0, 0, 0])
+        place[0].append(_device(tensor) or only)
+        for counts, offset in ((entry, 0), (place, 1)):
+            counts[offset] += 1
+            counts[offset + 1] += info.nbytes
+            counts[offset + 2] += memory
+    order = sorted(places, key=_order)
+    return Weights(
+        tuple(
+            TypeBytes(k, *v) for k, v in sorted(types.items(), key=lambda e: (-e[1][1], e[0]))
+        ),
+        tuple(
+            Place(k, " and ".join(dict.fromkeys(d for d in places[k][0] if d)), *places[k][1:])
+            for k in order
+        ),
+        model is not None and getattr(model, "weights", None) is not None,
+    )  # fmt: skip
+
+
+def _in_memory(tensor: Any) -> int:
+    """Bytes of a tensor's loaded array; 0 where it looks at the mapped file."""
+    data: Any = getattr(tensor, "data", None)
+    base: Any = data
+    while getattr(base, "base", None) is not None:
+        base = base.base
+    return int(data.nbytes) if data is not None and hasattr(base, "flags") else 0
+
+
+def _device(tensor: Any) -> str:
+    device = getattr(tensor, "device", None)
+    return str(getattr(device, "name", device or ""))
+
+
+def _only_device(model: Any) -> str:
+    devices = [d for d in getattr(model, "devices", None) or () if getattr(d, "computes", True)]
+    return devices[0].name if len(devices) == 1 else ""
+
+
+def _place(name: str) -> str:
+    found = _LAYER.match(name)
+    if found:
+        return found[1]
+    return "output" if name.startswith("output") else "input"
+
+
+def _order(place: str) -> tuple[int, int]:
+    return (0, 0) if place == "input" else (2, 0) if place == "output" else (1, int(place))
