@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from llmviz import sampling, show
     from llmviz.trace import Debugger, open_trace
+    from llmviz.trace.compare_runs import compare
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,7 @@ __all__ = [
     "SamplerError",
     "UnsupportedError",
     "VocabError",
+    "compare",
     "drain",
     "generate",
     "generate_steps",
@@ -82,10 +84,15 @@ def load(path: str | os.PathLike[str], **params: Any) -> Model:
 def __getattr__(name: str) -> Any:
     # widgets and the debugger are imported when they are first asked for: the engine needs neither
     if name in ("Debugger", "open_trace"):
-        import llmviz.show  # noqa: F401  tells the debugger how a notebook shows it
+        import llmviz.show
         from llmviz import trace
 
         return getattr(trace, name)
+    if name == "compare":
+        import llmviz.show  # noqa: F401  as above
+        from llmviz.trace.compare_runs import compare
+
+        return compare
     if name in ("plots", "sampling", "show"):  # plots is not in __all__: it needs matplotlib
         import importlib
 

@@ -27,6 +27,7 @@ NAMES = [
     "SamplerError",
     "UnsupportedError",
     "VocabError",
+    "compare",
     "drain",
     "generate",
     "generate_steps",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from llmviz.trace.branches import Branch
 from llmviz.trace.breakpoints import Breakpoint, BreakWarning
+from llmviz.trace.compare import Comparison
 from llmviz.trace.debugger import Debugger, DebuggerError
 from llmviz.trace.edits import Edit, Intervention
 from llmviz.trace.kept import Kept
@@ -22,6 +23,7 @@ __all__ = [
     "BreakWarning",
     "Breakpoint",
     "CellsRecord",
+    "Comparison",
     "Debugger",
     "DebuggerError",
     "Edit",
