@@ -105,9 +105,11 @@ def _stems(ax: Any, b: Block, at: tuple[float, float, float, float], style: Styl
     left = 4.6 * style.base / 72
     values = np.where(np.isfinite(b.values), b.values, 0)
     ends = [0.0, float(values.max()), float(values.min())]
-    levels = b.levels if b.levels <= 32 else 0
-    if levels:
-        ends += [float(v) for c in (0, levels - 1) for v in b.scale * (c - b.zero) + b.offset]
+    codes = b.table or (range(b.levels) if b.levels <= 32 else ())
+    if not (np.isfinite(b.scale).all() and np.isfinite(b.offset).all()):
+        codes = ()
+    if codes:
+        ends += [float(v) for c in (codes[0], codes[-1]) for v in b.scale * (c - b.zero) + b.offset]
     low, top = min(ends), max(ends)
     if not top > low:
         top = low + 1
@@ -117,11 +119,11 @@ def _stems(ax: Any, b: Block, at: tuple[float, float, float, float], style: Styl
         return y0 + high * (1 - (v - low) / (top - low))
 
     i = 0
-    while levels and i < len(values):
+    while codes and i < len(values):
         j = i + 1
         while j < len(values) and b.scale[j] == b.scale[i] and b.offset[j] == b.offset[i]:
             j += 1
-        for c in range(levels):
+        for c in codes:
             y = place(float(b.scale[i] * (c - b.zero) + b.offset[i]))
             ax.plot([x0 + left + step * i, x0 + left + step * j], [y, y], color=style.line, lw=0.5)
         i = j

@@ -71,8 +71,9 @@ class GGUFView(View):
     table : list of {name, type, shape, offset, size, part}
     table_total : int
     block_about : dict
-        type, n_blocks, formula, zero, levels, parts ({name, start, size, value}), holders, row
-        (index of the block's first value in the tensor), reason (why there is none).
+        type, n_blocks, formula, zero, levels, table (the codes there are, or None), parts ({name,
+        start, size, value}), holders, row (index of the block's first value in the tensor), reason
+        (why there is none).
     block_raw, block_values, block_codes, block_scale, block_offset : bytes
         uint8, float32, int32, float32, float32.
     """
@@ -346,6 +347,7 @@ class GGUFView(View):
             "formula": b.formula,
             "zero": b.zero,
             "levels": b.levels,
+            "table": list(b.table) if b.table else None,
             "parts": [
                 {"name": p.name, "start": p.start, "size": p.size, "value": p.value}
                 for p in b.parts

@@ -10,6 +10,8 @@ import pytest
 
 from llmviz.errors import GGUFError, LoadCancelled, UnsupportedError
 from llmviz.events import drain
+from llmviz.ggml.quants import base
+from llmviz.ggml.types import GGMLType
 from llmviz.gguf import open_gguf
 from llmviz.model.tensors import TensorLoader
 
@@ -65,17 +67,33 @@ def test_trailing_ones_do_not_matter(loader: TensorLoader) -> None:
     assert loader.create_tensor("vector", 5, 1) is not None
 
 
-def test_a_type_that_cannot_be_decoded_is_refused_when_declared(tmp_path: Path) -> None:
-    w = gguf.GGUFWriter(tmp_path / "t.gguf", "llama")
-    blocks = np.zeros((3, 66), np.uint8)  # one block of 256 values a row
-    w.add_tensor("t", blocks, raw_dtype=gguf.GGMLQuantizationType.IQ2_XXS)
+def write(path: Path, name: str, raw: np.ndarray, **kwargs: object) -> Path:
+    w = gguf.GGUFWriter(path, "llama")
+    w.add_tensor(name, raw, **kwargs)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
     w.close()
+    return path
+
+
+def test_a_type_that_cannot_be_decoded_is_refused_when_declared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(base._REGISTRY, GGMLType.IQ2_XXS)  # as one that ggml adds tomorrow
+    blocks = np.zeros((3, 66), np.uint8)  # one block of 256 values a row
+    path = write(tmp_path / "t.gguf", "t", blocks, raw_dtype=gguf.GGMLQuantizationType.IQ2_XXS)
     with pytest.raises(UnsupportedError, match=r"IQ2_XXS.*supported: .*Q4_K") as caught:
-        TensorLoader(open_gguf(tmp_path / "t.gguf")).create_tensor("t", 256, 3)
+        TensorLoader(open_gguf(path)).create_tensor("t", 256, 3)
     assert caught.value.supported
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.float64])
+def test_tables_of_integers_and_doubles(tmp_path: Path, dtype: type) -> None:
+    values = np.arange(-6, 6).reshape(3, 4).astype(dtype)
+    tensor = TensorLoader(open_gguf(write(tmp_path / "t.gguf", "t", values))).tensors["t"]
+    assert tensor.shape == (3, 4) and tensor.numpy().dtype == np.float32
+    np.testing.assert_array_equal(tensor.numpy(), values)
 
 
 def test_surplus_tensors(loader: TensorLoader) -> None:

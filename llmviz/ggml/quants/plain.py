@@ -1,4 +1,8 @@
-"""Types without blocks: every value stands for itself. ↔ ggml/src/ggml-impl.h"""
+"""Types without blocks: every value stands for itself. ↔ ggml/src/ggml-impl.h, ggml.c
+
+The integer types and F64 hold tables rather than weights; here they come out as float32 like the
+rest, rounded where a float32 cannot hold them.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,18 @@ import numpy as np
 from llmviz.ggml.quants.base import QuantType
 from llmviz.ggml.types import GGMLType
 
-__all__ = ["BF16", "F16", "F32"]
+__all__ = ["BF16", "F16", "F32", "F64", "I8", "I16", "I32", "I64"]
 
 
-class F32(QuantType):
+class _Plain(QuantType):
+    """A numpy dtype."""
+
+    @classmethod
+    def dequantize_blocks(cls, blocks: np.ndarray, out: np.ndarray) -> None:
+        out[:, 0] = blocks
+
+
+class F32(_Plain):
     """32-bit floats: nothing to decode.
 
     ``dequantize`` without `out` returns the bytes themselves, seen as floats (no copy), where they
@@ -29,19 +41,19 @@ class F32(QuantType):
         return super().dequantize(raw, out)
 
     @classmethod
-    def dequantize_blocks(cls, blocks: np.ndarray, out: np.ndarray) -> None:
-        out[:, 0] = blocks
+    def quantize_blocks(cls, values: np.ndarray) -> np.ndarray:
+        return values[:, 0]
 
 
-class F16(QuantType):
+class F16(_Plain):
     """IEEE half floats: 1 sign bit, 5 bits of exponent, 10 of fraction; up to 65504."""
 
     type = GGMLType.F16
     block_dtype = np.dtype("<f2")
 
     @classmethod
-    def dequantize_blocks(cls, blocks: np.ndarray, out: np.ndarray) -> None:
-        out[:, 0] = blocks
+    def quantize_blocks(cls, values: np.ndarray) -> np.ndarray:
+        return values[:, 0].astype("<f2")
 
 
 class BF16(QuantType):
@@ -58,3 +70,46 @@ class BF16(QuantType):
         bits = out.view(np.uint32)[:, 0]
         bits[:] = blocks
         bits <<= 16
+
+    @classmethod
+    def quantize_blocks(cls, values: np.ndarray) -> np.ndarray:
+        bits = np.ascontiguousarray(values).view(np.uint32)[:, 0]
+        upper = bits >> 16
+        rounded = bits + (0x7FFF + (upper & 1)) >> 16  # to nearest, ties to even
+        quiet = upper | 64  # a NaN stays one
+        return np.where(np.isnan(values[:, 0]), quiet, rounded).astype("<u2")
+
+
+class F64(_Plain):
+    """64-bit floats; of one that float32 cannot hold, the nearest that it can."""
+
+    type = GGMLType.F64
+    block_dtype = np.dtype("<f8")
+
+
+class I8(_Plain):
+    """Integers from -128 to 127."""
+
+    type = GGMLType.I8
+    block_dtype = np.dtype("i1")
+
+
+class I16(_Plain):
+    """Integers from -32768 to 32767."""
+
+    type = GGMLType.I16
+    block_dtype = np.dtype("<i2")
+
+
+class I32(_Plain):
+    """32-bit integers; beyond 2**24 the nearest float32."""
+
+    type = GGMLType.I32
+    block_dtype = np.dtype("<i4")
+
+
+class I64(_Plain):
+    """64-bit integers; beyond 2**24 the nearest float32."""
+
+    type = GGMLType.I64
+    block_dtype = np.dtype("<i8")

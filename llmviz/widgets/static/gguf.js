@@ -195,8 +195,9 @@ export function ggufZone(host) {
     const W = Math.max(480, block.clientWidth || 1100), unit = parseFloat(getComputedStyle(host.root).fontSize), H = 13 * unit, left = 5.2 * unit, step = (W - left - 8) / v.length;
     const finite = Array.from(v).filter(Number.isFinite);
     let top = Math.max(0, ...finite), bottom = Math.min(0, ...finite);
-    const levels = b.levels && b.levels <= 32;
-    if (levels) for (const i of [...v.keys()]) for (const c of [0, b.levels - 1]) { const y = scale[i] * (c - b.zero) + low[i]; top = Math.max(top, y); bottom = Math.min(bottom, y); }
+    const codes = b.table || (b.levels && b.levels <= 32 ? Array.from({ length: b.levels }, (_, c) => c) : []);
+    const levels = codes.length > 0 && scale.every(Number.isFinite) && low.every(Number.isFinite);
+    if (levels) for (const i of [...v.keys()]) for (const c of [codes[0], codes[codes.length - 1]]) { const y = scale[i] * (c - b.zero) + low[i]; top = Math.max(top, y); bottom = Math.min(bottom, y); }
     if (!(top > bottom)) top = bottom + 1;
     const Y = (x) => 8 + (H - 16) * (1 - (x - bottom) / (top - bottom)), X = (i) => left + step * (i + 0.5);
     const plot = svg("svg", { class: "lv-gguf-plot", viewBox: `0 0 ${W} ${H + 1.6 * unit}`, tabindex: 0, role: "group", "aria-label": "Values of the block. Left and right move." });
@@ -204,7 +205,7 @@ export function ggufZone(host) {
       for (let i = 0; i < v.length;) {
         let j = i + 1;
         while (j < v.length && scale[j] === scale[i] && low[j] === low[i]) j++;
-        for (let c = 0; c < b.levels; c++) {
+        for (const c of codes) {
           const y = Y(scale[i] * (c - b.zero) + low[i]);
           plot.append(svg("line", { class: "lv-q-level", x1: left + step * i + 1, x2: left + step * j - 1, y1: y, y2: y }));
         }
