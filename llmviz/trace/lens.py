@@ -1,4 +1,4 @@
-"""Reading a trace: the logit lens, and what the heads of a layer do, measured.
+"""Reading a trace: the logit lens, rank and entropy of logits; what heads do is in `head_scores`.
 
 Functions over a model and arrays; nothing here runs or changes the model's own state. The lens
 computes with the engine's graph and kernels, so that at the last layer it gives the model's logits.
@@ -6,7 +6,7 @@ computes with the engine's graph and kernels, so that at the last layer it gives
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,9 +19,14 @@ from llmviz.ggml.backends.cpu import CPU
 from llmviz.ggml.graph import Graph, Tensor, new_tensor
 from llmviz.ggml.sched import Sched, never
 from llmviz.ggml.types import GGMLType
-from llmviz.memory.kv_cache import KVCache
 from llmviz.model.graph import GraphContext, GraphParams, GraphResult
-from llmviz.model.kv_tensors import KVTensors
+from llmviz.model.memory import create_memory, kv_tensors
+from llmviz.trace.head_scores import (
+    attention_entropy,
+    first_token_score,
+    induction_score,
+    previous_token_score,
+)
 from llmviz.trace.summary import probabilities
 
 if TYPE_CHECKING:
@@ -150,22 +155,19 @@ def _build(model: Model, n_rows: int) -> GraphResult:
     """The model's whole graph with all rows as outputs; it gets no memory and is never run."""
     hp = model.hparams
     assert model.weights is not None
-    cache = KVCache(
-        layers=[(il, hp.n_embd_k_gqa(il), hp.n_embd_v_gqa(il)) for il in range(hp.n_layer)],
-        kv_size=1,
-        type_k=GGMLType.F32,  # a float16 cache would bring a float32 mirror along
-        type_v=GGMLType.F32,
-    )
+    c = resolve(ContextParams(), hp)
+    # the smallest memory; a float16 cache would bring a float32 mirror along
+    memory = create_memory(hp, replace(c, n_ctx_seq=1, n_ubatch=1, type_k="f32", type_v="f32"))
     params = GraphParams(
         hp,
-        resolve(ContextParams(), hp),
+        c,
         model.weights,
         Ubatch.reserve(n_rows, 1),
-        cache.init_full(),
-        KVTensors(cache, hp),
+        memory.init_full(),
+        kv_tensors(memory, hp),
         n_outputs=n_rows,
     )
-    builder = GraphContext(params, model.architecture.rope_type)
+    builder = GraphContext(params)
     model.architecture.build_graph(builder)
     return builder.res
 
@@ -254,136 +256,3 @@ def entropy(logits: np.ndarray) -> float:
     p = probabilities(_ranked(logits))
     p = p[p > 0]
     return float(-(p * np.log(p)).sum()) + 0.0
-
-
-# -- heads ----------------------------------------------------------------------------------------
-
-
-def _attention(
-    kq: np.ndarray,
-    q_pos: Sequence[int] | np.ndarray | None,
-    k_pos: Sequence[int] | np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    p = np.asarray(kq)
-    if p.ndim != 3 or p.dtype.kind != "f":
-        raise LlmvizError(
-            "head scores read kq_soft_max, float [n_head, n_tokens, n_kv]; this array is "
-            f"{p.dtype} {list(p.shape)}"
-        )
-    q = np.arange(p.shape[1]) if q_pos is None else np.asarray(q_pos)
-    k = np.arange(p.shape[2]) if k_pos is None else np.asarray(k_pos)
-    if q.shape != p.shape[1:2] or k.shape != p.shape[2:]:
-        raise LlmvizError(
-            f"kq_soft_max {list(p.shape)} needs {p.shape[1]} query and {p.shape[2]} key positions, "
-            f"got {q.size} and {k.size}"
-        )
-    return p, q, k
-
-
-def _mean_weight(p: np.ndarray, hit: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Per head, the weight on the `hit` [n_tokens, n_kv] cells, averaged over `queries`."""
-    if not queries.any():
-        return np.full(len(p), np.nan)
-    weight = np.einsum("hqk,qk->hq", p[:, queries], hit[queries], dtype=np.float64)
-    return weight.mean(axis=1)
-
-
-def previous_token_score(
-    kq: np.ndarray,
-    q_pos: Sequence[int] | np.ndarray | None = None,
-    k_pos: Sequence[int] | np.ndarray | None = None,
-) -> np.ndarray:
-    """Per head, the average attention from a token to the one before it.
-
-    As in Clark et al., "What Does BERT Look At?" (2019), section 3.1; Olsson et al. (2022) measure
-    previous-token heads in the same way. Queries whose previous token is not in the cache are left
-    out.
-
-    Parameters
-    ----------
-    kq : float32 [n_head, n_tokens, n_kv]
-        Attention weights, ``kq_soft_max-<il>``.
-    q_pos : int [n_tokens]
-        Position of each query; None: 0, 1, 2 ..., a prompt in an empty cache.
-    k_pos : int [n_kv]
-        Position that each cell holds, -1 for none; None: cell i holds position i.
-
-    Returns
-    -------
-    float64 [n_head]
-        0..1; NaN where no query has a previous token.
-    """
-    p, q, k = _attention(kq, q_pos, k_pos)
-    hit = (k[None, :] == q[:, None] - 1) & (k >= 0)  # [n_tokens, n_kv]
-    return _mean_weight(p, hit, hit.any(axis=1))
-
-
-def first_token_score(
-    kq: np.ndarray,
-    q_pos: Sequence[int] | np.ndarray | None = None,
-    k_pos: Sequence[int] | np.ndarray | None = None,
-) -> np.ndarray:
-    """Per head, the average attention to the first token: the attention sink.
-
-    Xiao et al., "Efficient Streaming Language Models with Attention Sinks" (2023); averaged over
-    queries as in Gu et al., "When Attention Sink Emerges in Language Models" (2024), but without
-    the first query, which can look nowhere else. Parameters and result as `previous_token_score`.
-    """
-    p, q, k = _attention(kq, q_pos, k_pos)
-    hit = np.broadcast_to(k == 0, p.shape[1:])  # [n_tokens, n_kv]
-    return _mean_weight(p, hit, (q > 0) & hit.any(axis=1))
-
-
-def induction_score(
-    kq: np.ndarray,
-    tokens: Sequence[int] | np.ndarray,
-    q_pos: Sequence[int] | np.ndarray | None = None,
-    k_pos: Sequence[int] | np.ndarray | None = None,
-) -> np.ndarray:
-    """Per head, the average attention from a repeated token to what followed it earlier.
-
-    The prefix-matching score of Olsson et al., "In-context Learning and Induction Heads" (2022):
-    of ``[A][B] ... [A]`` the attention of the second A to B. Where A occurred several times, the
-    weights on all that followed are added. Queries whose token did not occur before, or only right
-    before, are left out. Their paper measures it on repeated random tokens; on ordinary text it is
-    a hint, not a proof.
-
-    Parameters
-    ----------
-    kq, q_pos, k_pos
-        As `previous_token_score`.
-    tokens : int [n]
-        Token at each position 0..n-1, the queries' own included.
-
-    Returns
-    -------
-    float64 [n_head]
-        0..1; NaN where no token of the queries repeats.
-    """
-    p, q, k = _attention(kq, q_pos, k_pos)
-    ids = np.asarray(tokens)
-    if ids.ndim != 1 or (q.size and int(q.max()) >= ids.size):
-        raise LlmvizError(
-            f"induction_score needs the token of each position up to {int(q.max(initial=-1))}, "
-            f"got {ids.size}"
-        )
-    before = np.where((k > 0) & (k <= ids.size), k - 1, 0)  # [n_kv] position before each key
-    same = ids[before][None, :] == ids[np.maximum(q, 0)][:, None]  # [n_tokens, n_kv]
-    hit = same & (k > 0) & (k[None, :] < q[:, None])
-    return _mean_weight(p, hit, hit.any(axis=1))
-
-
-def attention_entropy(kq: np.ndarray) -> np.ndarray:
-    """Per head, the entropy of its attention in nats, averaged over the queries.
-
-    0: each token looks at one other; ln n: evenly at n. As in Clark et al. (2019), section 3.3.
-
-    float32 [n_head, n_tokens, n_kv] -> float64 [n_head].
-    """
-    p, _, _ = _attention(kq, None, None)
-    w = p.astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.where(w > 0, w * np.log(w), np.where(np.isnan(w), np.nan, 0.0))
-    if not p.shape[1]:
-        return np.full(len(p), np.nan)
-    return -terms.sum(axis=2).mean(axis=1) + 0.0
