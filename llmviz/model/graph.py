@@ -21,6 +21,7 @@ from llmviz.model.inputs import (
     InputEmbd,
     InputOutIds,
     InputPos,
+    InputScaleRows,
 )
 
 __all__ = ["GraphContext", "GraphParams", "GraphResult"]
@@ -44,6 +45,16 @@ class GraphContext(AttentionBlocks, FeedForwardBlocks):
         self.cb(cur, "embd", -1)
         self.gf.build_forward_expand(cur)
         return cur
+
+    def build_inp_embd_scaled(self, tok_embd: Tensor | None, scale: float) -> Tensor:
+        """Embedding rows, each multiplied with what an input says: `scale` for tokens."""
+        assert tok_embd is not None
+        inp = InputEmbd.make(self.params)
+        rows = InputScaleRows.make(self.params, scale)
+        self.res.inputs += [inp, rows]
+        cur = ops.get_rows(tok_embd, inp.tokens)
+        self.gf.build_forward_expand(cur)
+        return self.cb(ops.mul(cur, rows.scale_rows), "inp_scaled", -1)
 
     def build_inp_pos(self) -> Tensor:
         """Positions: int32 ``[n_tokens]``; with M-RoPE ``[4 * n_tokens]``."""

@@ -25,6 +25,7 @@ __all__ = [
     "InputEmbd",
     "InputOutIds",
     "InputPos",
+    "InputScaleRows",
 ]
 
 
@@ -107,6 +108,36 @@ class InputPos:
     def can_reuse(self, params: GraphParams) -> bool:
         """See `GraphInput`."""
         return self.pos.ne[0] == params.ubatch.n_tokens * self.n_pos
+
+
+@dataclass
+class InputScaleRows:
+    """What each row of the embeddings is multiplied with, float32 ``[1, n_tokens]``.
+
+    It stands for rows that are no tokens (a picture's), which would keep their size.
+    """
+
+    scale_rows: Tensor
+    scale: float
+
+    @classmethod
+    def make(cls, params: GraphParams, scale: float) -> InputScaleRows:
+        """Create the leaf."""
+        n = params.ubatch.n_tokens
+        leaf = new_tensor(GGMLType.F32, 1, n, name="inp_scale_rows", is_input=True)
+        return cls(leaf, scale)
+
+    def tensors(self) -> list[Tensor]:
+        """See `GraphInput`."""
+        return [self.scale_rows]
+
+    def set_input(self, params: GraphParams) -> None:
+        """See `GraphInput`."""
+        _array(self.scale_rows)[...] = self.scale
+
+    def can_reuse(self, params: GraphParams) -> bool:
+        """See `GraphInput`."""
+        return self.scale_rows.ne[1] == params.ubatch.n_tokens
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Qwen 3: each head of queries and keys is normalized before the rotation. ↔ src/models/qwen3.cpp"""
+"""Qwen 3: heads of queries and keys are normalized, then rotated. ↔ src/models/qwen3.cpp"""
 
 from __future__ import annotations
 
