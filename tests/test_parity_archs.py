@@ -59,6 +59,8 @@ CASES = {
     "qwen2": case("qwen2", ("output.weight", "*.bias")),
     "qwen2-tied": case("qwen2", ("*attn_?.bias",)),
     "qwen3": case("qwen3", **heads(24)),
+    "mistral3": case("mistral3", attention__temperature_scale=0.3, **YARN),
+    "mistral3-moe": case("mistral3", ("*gate_exps*",), **MOE),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
