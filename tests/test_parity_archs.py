@@ -61,6 +61,7 @@ CASES = {
     "qwen3": case("qwen3", **heads(24)),
     "mistral3": case("mistral3", attention__temperature_scale=0.3, **YARN),
     "mistral3-moe": case("mistral3", ("*gate_exps*",), **MOE),
+    "smollm3": case("smollm3", block_count=5),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
