@@ -62,6 +62,7 @@ CASES = {
     "mistral3": case("mistral3", attention__temperature_scale=0.3, **YARN),
     "mistral3-moe": case("mistral3", ("*gate_exps*",), **MOE),
     "smollm3": case("smollm3", block_count=5),
+    "gemma": case("gemma", **heads(32)),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
