@@ -63,6 +63,8 @@ CASES = {
     "mistral3-moe": case("mistral3", ("*gate_exps*",), **MOE),
     "smollm3": case("smollm3", block_count=5),
     "gemma": case("gemma", **heads(32)),
+    "gemma2": case("gemma2", **swa(8), block_count=3),
+    "gemma2-capped": case("gemma2", **swa(8), attn_logit_softcapping=1.5, final_logit_softcapping=2.),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
