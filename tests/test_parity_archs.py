@@ -65,6 +65,9 @@ CASES = {
     "gemma": case("gemma", **heads(32)),
     "gemma2": case("gemma2", **swa(8), block_count=3),
     "gemma2-capped": case("gemma2", **swa(8), attn_logit_softcapping=1.5, final_logit_softcapping=2.),
+    "gemma3": case("gemma3", **swa(8, 2), rope__freq_base=1e6, **heads(32)),
+    "gemma3-pattern": case("gemma3", (), **swa(5, [True, True]), rope__freq_base_swa=500.0),
+    "gemma3-dense": case("gemma3", final_logit_softcapping=3.0),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
