@@ -68,6 +68,8 @@ CASES = {
     "gemma3": case("gemma3", **swa(8, 2), rope__freq_base=1e6, **heads(32)),
     "gemma3-pattern": case("gemma3", (), **swa(5, [True, True]), rope__freq_base_swa=500.0),
     "gemma3-dense": case("gemma3", final_logit_softcapping=3.0),
+    "phi2": case("phi2", ("*attn_?.bias",), rope__dimension_count=8),
+    "phi2-fused": case("phi2", ("*attn_qkv*",), rope__dimension_count=6),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
