@@ -70,6 +70,8 @@ CASES = {
     "gemma3-dense": case("gemma3", final_logit_softcapping=3.0),
     "phi2": case("phi2", ("*attn_?.bias",), rope__dimension_count=8),
     "phi2-fused": case("phi2", ("*attn_qkv*",), rope__dimension_count=6),
+    "phi3": case("phi3", ("*attn_qkv.weight", "rope_*"), rope__dimension_count=12, **orig_ctx(600)),
+    "phi3-long": case("phi3", ("output.weight", "rope_*"), **orig_ctx(128), **swa(8)),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
