@@ -27,6 +27,7 @@ __all__ = [
     "panel",
     "sampler",
     "tensor",
+    "time",
     "timeline",
     "tokens",
 ]
@@ -124,6 +125,11 @@ def sampler(dbg: Debugger, **traits: Any) -> widgets.SamplerView:
 def tensor(dbg: Debugger, **traits: Any) -> widgets.TensorView:
     """The current event's value."""
     return _widgets().TensorView(dbg, **traits)
+
+
+def time(dbg: Debugger, **traits: Any) -> widgets.TimeView:
+    """Where the time of a pass goes; the parts sum to its total."""
+    return _widgets().TimeView(dbg, **traits)
 
 
 def timeline(dbg: Debugger, **traits: Any) -> widgets.TimelineView:

@@ -30,6 +30,7 @@ from llmviz.plots.map import map
 from llmviz.plots.output import output
 from llmviz.plots.sampler import sampler
 from llmviz.plots.tensor import tensor
+from llmviz.plots.time import time
 from llmviz.plots.tokenizer import tokenizer
 from llmviz.plots.tokens import tokens
 
@@ -46,6 +47,7 @@ __all__ = [
     "output",
     "sampler",
     "tensor",
+    "time",
     "tokenizer",
     "tokens",
 ]

@@ -18,6 +18,7 @@ from llmviz.widgets.output import OutputView
 from llmviz.widgets.panel import DebuggerPanel
 from llmviz.widgets.sampler import SamplerView
 from llmviz.widgets.tensor import TensorView
+from llmviz.widgets.time import TimeView
 from llmviz.widgets.timeline import TimelineView
 from llmviz.widgets.tokenizer import TokenizerView
 from llmviz.widgets.tokens import TokensView
@@ -35,6 +36,7 @@ __all__ = [
     "OutputView",
     "SamplerView",
     "TensorView",
+    "TimeView",
     "TimelineView",
     "TokenizerView",
     "TokensView",

@@ -20,6 +20,7 @@ from llmviz.widgets.output import OutputView
 from llmviz.widgets.sampler import SamplerView
 from llmviz.widgets.source import SourceView
 from llmviz.widgets.tensor import TensorView
+from llmviz.widgets.time import TimeView
 from llmviz.widgets.timeline import TimelineView
 from llmviz.widgets.transport import TransportView, heading
 from llmviz.widgets.watches import WatchesView
@@ -37,6 +38,7 @@ VIEWS = (
     "attention",
     "heads",
     "kv_cache",
+    "time",
     # the next token
     "logits",
     "sampler",
@@ -68,6 +70,7 @@ class DebuggerPanel(
     AttentionView,
     HeadsView,
     SamplerView,
+    TimeView,
     _Flow,
     docked(*DOCKS),  # type: ignore[misc]
 ):

@@ -28,6 +28,7 @@ VIEWS = {
     "map": {},
     "output": {},
     "tensor": {"name": "l_out-1"},
+    "time": {"time_by": "layer"},
     "tokens": {"selected": 2},
 }
 

@@ -20,6 +20,7 @@ import { headsZone } from "./heads.js";
 import { samplerZone } from "./sampler.js";
 import { kvCacheZone } from "./kv_cache.js";
 import { logitsZone } from "./logits.js";
+import { timeZone } from "./time.js";
 import { outputZone } from "./output.js";
 
 // One line per view: its name (panel.py's VIEWS has the same), its label, its zone (docked where it can
@@ -39,6 +40,7 @@ const GROUPS = [
     ["attention", "Attention", attentionZone],
     ["heads", "Heads", headsZone],
     ["kv_cache", "KV cache", kvCacheZone],
+    ["time", "Time", timeZone],
   ]],
   ["The next token", [
     ["logits", "Logits", logitsZone],
