@@ -1,0 +1,126 @@
+"""Compiled kernels for products on a file's own blocks, where numba and the processor allow them.
+
+The rest of the backend runs without this package's compiled parts: importing it needs no numba.
+`load` compiles (seconds, once; kept on disk for the next process), `warm` says whether that has
+been done already, `warm_up` does it beside other work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llmviz.ggml.types import TYPES, GGMLType
+
+if TYPE_CHECKING:
+    from llmviz.ggml.backends.kernels.compiled import Kernels
+
+__all__ = ["allowed", "cache_folder", "cached_on_disk", "load", "supported", "warm", "warm_up"]
+
+SETTING = "LLMVIZ_KERNELS"
+"""Environment variable; ``off`` keeps everything on numpy."""
+
+_log = logging.getLogger("llmviz")
+
+
+def allowed() -> bool:
+    """Whether kernels may be used: numba is installed, and the environment does not forbid it."""
+    off = os.environ.get(SETTING, "").lower() in ("off", "0", "no")
+    return not off and importlib.util.find_spec("numba") is not None
+
+
+@cache
+def supported() -> bool:
+    """Whether this machine can run them: numba, and AVX2 or NEON."""
+    if importlib.util.find_spec("numba") is None:
+        return False
+    from llmviz.ggml.backends.kernels import features
+
+    return features.SUPPORTED
+
+
+@cache
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: one folder for each state of the sources here."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return Path(base) / "llmviz" / "kernels" / digest.hexdigest()[:16]
+
+
+@contextmanager
+def cached_on_disk() -> Iterator[None]:
+    """Functions decorated inside keep their machine code in `cache_folder`.
+
+    numba would look at the time stamp of one source file only; an inner loop that was changed in
+    another would go on running as it was.
+    """
+    import numba
+
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    if not before:
+        config.CACHE_DIR = str(cache_folder())
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
+
+
+@cache
+def load() -> Kernels:
+    """The kernels; each is compiled when it is first called.
+
+    Raises
+    ------
+    ImportError
+        numba is not installed.
+    """
+    with cached_on_disk():
+        from llmviz.ggml.backends.kernels.compiled import Kernels
+    return Kernels()
+
+
+def _stamp(type_: GGMLType) -> Path:
+    """A file that says: the kernels for a type have been compiled on this processor."""
+    from llmviz.ggml.backends.kernels import features
+
+    return cache_folder() / f"{TYPES[type_].name} {features.describe()}".replace(": ", " ")
+
+
+def warm(types: Iterable[GGMLType]) -> bool:
+    """Whether products with all these types start at once, without compiling."""
+    return all(_stamp(type_).exists() for type_ in types)
+
+
+def compile_now(types: Iterable[GGMLType]) -> None:
+    """Compile the products with these types, and leave word that it is done."""
+    kernels = load()
+    for type_ in types:
+        kernels.compile(type_)
+        stamp = _stamp(type_)
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.touch()
+
+
+def warm_up(types: Iterable[GGMLType]) -> threading.Thread:
+    """`compile_now` beside other work; the models loaded afterwards use what it made."""
+    types = list(types)
+
+    def run() -> None:
+        compile_now(types)
+        names = ", ".join(TYPES[t].name for t in types)
+        _log.info("kernels for %s are compiled: models loaded from now on use them", names)
+
+    thread = threading.Thread(target=run, name="llmviz kernels", daemon=True)
+    thread.start()
+    return thread

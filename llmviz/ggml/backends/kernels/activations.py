@@ -1,0 +1,123 @@
+"""Activations quantized to eight bits, as the dot products want them.
+↔ ggml/src/ggml-cpu/arch/x86/quants.c (quantize_row_q8_0, q8_1), ggml-quants.c (quantize_row_q8_K)
+
+Codes, scales and sums lie in three arrays instead of ggml's blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange, types
+from numba.extending import intrinsic
+
+from llmviz.ggml.backends.kernels.emit import Emitter
+
+__all__ = ["quantize_q8", "quantize_q8_k"]
+
+_SETTINGS: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False}
+
+
+def _half(typingctx: Any, x: Any) -> Any:
+    """A float32 rounded to a half float."""
+    sig = types.float32(types.float32)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return Emitter(builder).round_half(args[0])
+
+    return sig, codegen
+
+
+_round_half: Any = intrinsic(_half)
+
+
+@njit(**_SETTINGS, fastmath={"nnan", "nsz", "reassoc"}, inline="always")
+def _largest(x: Any, start: int, n: int) -> Any:
+    most = np.float32(0)
+    for j in range(start, start + n):
+        most = max(most, abs(x[j]))
+    return most
+
+
+@njit(**_SETTINGS)
+def _row_q8(x: Any, q: Any, d: Any, s: Any) -> None:
+    for b in range(d.shape[0]):
+        start = 32 * b
+        most = _largest(x, start, 32)
+        scale = most / np.float32(127)
+        inverse = np.float32(127) / most if most != 0 else np.float32(0)
+        total = np.int32(0)
+        for j in range(start, start + 32):
+            code = np.int32(np.rint(x[j] * inverse))
+            q[j] = code
+            total += code
+        d[b] = _round_half(scale)
+        s[b] = _round_half(scale * np.float32(total))
+
+
+@njit(parallel=True, **_SETTINGS)
+def quantize_q8(x: Any, q: Any, d: Any, s: Any) -> None:
+    """Blocks of 32 with one scale: Q8_0, with s also Q8_1.
+
+    Parameters
+    ----------
+    x : float32[m, k]
+    q : int8[m, k]
+        Codes, nearest even.
+    d : float32[m, k / 32]
+        Scales, rounded to half floats.
+    s : float32[m, k / 32]
+        Scale times sum of codes, rounded to half floats.
+    """
+    if x.shape[0] == 1:
+        _row_q8(x[0], q[0], d[0], s[0])
+    else:
+        for r in prange(x.shape[0]):
+            _row_q8(x[r], q[r], d[r], s[r])
+
+
+@njit(**_SETTINGS)
+def _row_q8_k(x: Any, q: Any, d: Any, s: Any) -> None:
+    for b in range(d.shape[0]):
+        start = 256 * b
+        most = _largest(x, start, 256)
+        if most == 0:
+            d[b] = 0
+            q[start : start + 256] = 0
+            s[16 * b : 16 * b + 16] = 0
+            continue
+        signed = most
+        for j in range(start, start + 256):
+            if abs(x[j]) == most:
+                signed = x[j]
+                break
+        inverse = np.float32(-127) / signed
+        for g in range(16):
+            total = np.int32(0)
+            for j in range(start + 16 * g, start + 16 * g + 16):
+                code = min(np.int32(127), np.int32(np.rint(inverse * x[j])))
+                q[j] = code
+                total += code
+            s[16 * b + g] = total
+        d[b] = np.float32(1) / inverse
+
+
+@njit(parallel=True, **_SETTINGS)
+def quantize_q8_k(x: Any, q: Any, d: Any, s: Any) -> None:
+    """Blocks of 256 with one scale: Q8_K.
+
+    Parameters
+    ----------
+    x : float32[m, k]
+    q : int8[m, k]
+        Codes; the largest value becomes -127.
+    d : float32[m, k / 256]
+    s : int16[m, k / 16]
+        Sums of 16 codes.
+    """
+    if x.shape[0] == 1:
+        _row_q8_k(x[0], q[0], d[0], s[0])
+    else:
+        for r in prange(x.shape[0]):
+            _row_q8_k(x[r], q[r], d[r], s[r])

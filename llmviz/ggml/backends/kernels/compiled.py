@@ -1,0 +1,93 @@
+"""The compiled kernels as functions of arrays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numba
+import numpy as np
+
+from llmviz.ggml.backends.kernels.activations import quantize_q8, quantize_q8_k
+from llmviz.ggml.backends.kernels.mul_mat import KERNELS
+from llmviz.ggml.dots import Activations, group_of
+from llmviz.ggml.types import TYPES, GGMLType
+
+__all__ = ["Kernels"]
+
+_CHUNKS = 8  # for each thread, so that a late one is not waited for long
+_FEWEST = 16  # rows in a chunk
+
+
+class Kernels:
+    """Quantizes activations and multiplies with them.
+
+    numba's threads serve one caller at a time: a lock makes the others wait.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.n_threads = 0
+        self.set_threads(0)
+
+    def set_threads(self, n: int) -> None:
+        """Use n threads, at most as many as there are; 0 is all of them."""
+        most: int = getattr(numba, "config").NUMBA_NUM_THREADS  # noqa: B009  numba sets it late
+        self.n_threads = min(n, most) if n > 0 else most
+
+    @staticmethod
+    def supports(type_: GGMLType) -> bool:
+        """Whether there is a product with matrices of this type."""
+        return type_ in KERNELS
+
+    def compile(self, type_: GGMLType) -> None:
+        """Make the product with one type ready."""
+        k = max(TYPES[type_].block_size, 32)
+        raw = np.zeros((2, TYPES[type_].type_size * k // TYPES[type_].block_size), np.uint8)
+        for m in (1, 2):
+            q = Activations.empty(m, k, group_of(type_))
+            self.quantize(np.zeros((m, k), np.float32), q)
+            self.mul_mat(type_, raw, q, np.empty((m, 2), np.float32))
+
+    def quantize(self, x: np.ndarray, out: Activations) -> None:
+        """Activations, float32[m, k] and contiguous, in eight bits; see `dots.quantize_q8`."""
+        quantize = quantize_q8 if out.s.dtype == np.float32 else quantize_q8_k
+        with self._lock:
+            numba.set_num_threads(self.n_threads)
+            quantize(x, *out)
+
+    def mul_mat(self, type_: GGMLType, raw: np.ndarray, q: Activations, out: np.ndarray) -> None:
+        """Rows of blocks times columns of activations; see `dots.mul_mat`."""
+        run = self.product(type_, raw, q, out)
+        run()
+
+    def product(
+        self, type_: GGMLType, raw: np.ndarray, q: Activations, out: np.ndarray
+    ) -> Callable[[], None]:
+        """`mul_mat` with its arrays given once: a function to be called again and again."""
+        kernel, lock = KERNELS[type_], self._lock
+        rows = len(raw)
+        args = (
+            raw.ctypes.data,
+            raw.strides[0],
+            rows,
+            raw.shape[1] // TYPES[type_].type_size,
+            q.q.ctypes.data,
+            q.d.ctypes.data,
+            q.s.ctypes.data,
+            q.q.strides[0],
+            q.d.strides[0],
+            q.s.strides[0],
+            len(q.q),
+            out.ctypes.data,
+            out.strides[0],
+        )
+        n_threads = self.n_threads
+        chunk = max(_FEWEST, -(-rows // (_CHUNKS * n_threads)))
+
+        def run(keep: object = (raw, q, out)) -> None:  # their memory is used by address
+            with lock:
+                numba.set_num_threads(n_threads)
+                kernel(args, chunk)
+
+        return run
