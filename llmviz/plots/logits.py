@@ -8,8 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from llmviz.plots._view import NothingToDraw, drawn, recorder_of
+from llmviz.plots.early import draw_early
 from llmviz.plots.style import PLAIN, Canvas, Style, make_style, mix, mono
 from llmviz.plots.text import number, percent, piece
+from llmviz.trace.early import Early, EarlyReader
+from llmviz.trace.shares import NotKept
 from llmviz.trace.shown import Candidates, candidates
 
 __all__ = ["logits"]
@@ -23,6 +26,8 @@ def logits(
     dbg: Any,
     *,
     selected: int = -1,
+    lens: bool = False,
+    lens_token: int = -1,
     theme: Any = "light",
     size: Any = "page",
     for_print: bool = False,
@@ -34,6 +39,11 @@ def logits(
     dbg : Debugger or Recorder
     selected : int
         Position of a generated token whose alternatives are shown, -1 for the newest logits.
+    lens : bool
+        Every layer read early (the logit lens) instead: its likeliest tokens, the rank of one token
+        and the entropy. Rows that were not kept are computed again, silently.
+    lens_token : int
+        Whose rank is drawn; -1 for the chosen one.
     theme, size, for_print
         See `llmviz.plots.style.make_style`.
 
@@ -43,6 +53,8 @@ def logits(
         There are no logits yet.
     """
     style = make_style(theme, size, for_print)
+    if lens:
+        return draw_early(_read(dbg, selected, lens_token), style)
     recorder = recorder_of(dbg)
     shown = candidates(recorder, selected)
     if shown is None or not shown.top:
@@ -62,6 +74,17 @@ def logits(
     canvas = Canvas(style, line * (len(top) + 1.1), title, about, [note])
     _draw(canvas, top, shown.chosen, final, style)
     return canvas.figure
+
+
+def _read(dbg: Any, selected: int, token: int) -> Early:
+    reader = EarlyReader(dbg)
+    try:
+        return reader.read(selected, token)
+    except NotKept as missing:
+        if not reader.can_fetch:
+            raise NothingToDraw(f"{missing}, and this run cannot go back to it") from missing
+        reader.fetch(selected)
+        return reader.read(selected, token)
 
 
 def _draw(canvas: Canvas, top: Any, chosen: int | None, final: bool, style: Style) -> None:

@@ -225,23 +225,22 @@ def test_the_grid_measures_names_what_is_gone_and_fills_it(opened, model) -> Non
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pictures(opened, smollm2_path, tmp_path, scheme) -> None:
+def test_pictures(opened, smollm2_path, tmp_path) -> None:
     """The stages and the grid of a real model, as the documentation shows them."""
     text = "The capital of France is Paris. The capital of Spain is Madrid. The capital of"
     dbg = Debugger(llmviz.load(smollm2_path), text, n_ctx=256, n_predict=2)
     dbg.next_token()
-    view = AttentionView(dbg, layer=17, head=5, measure="induction")
-    assert view.overview_about["best"][:2] == [17, 5], "the head that copies what came next"
-    h = opened(view, scheme)
     folder = Path(os.environ.get("LLMVIZ_SCREENSHOTS", tmp_path))
-    for stage in ("softmax", "masked"):
-        h.page.click(f"[data-stage={stage}]")
-        h.page.wait_for_function(
-            "s => { const a = window.model.get('attention_about');"
-            " return a.stage === s && !a.missing; }",
-            arg=stage,
-        )
-        h.page.wait_for_timeout(150)
-        name = "attention" if stage == "softmax" else "attention-masked"
-        h.page.locator(".llmviz").screenshot(path=folder / f"{name}-{scheme}.png")
+    for scheme in ("light", "dark"):
+        view = AttentionView(dbg, layer=17, head=5, measure="induction")
+        assert view.overview_about["best"][:2] == [17, 5], "the head that copies what came next"
+        page = opened(view, scheme).page
+        for stage, name in (("softmax", "attention"), ("masked", "attention-masked")):
+            page.click(f"[data-stage={stage}]")
+            page.wait_for_function(
+                "s => { const a = window.model.get('attention_about');"
+                " return a.stage === s && !a.missing; }",
+                arg=stage,
+            )
+            page.wait_for_selector(f"[data-stage={stage}][aria-pressed=true]")
+            page.locator(".llmviz").screenshot(path=folder / f"{name}-{scheme}.png")

@@ -1,6 +1,9 @@
 // The likeliest next tokens: raw probability and what the sampler chain left of it.
 import { h, fill, alone, card, piece, percent, format, value } from "./kit.js";
 import { driver } from "./driver.js";
+import { lensPart } from "./logits_lens.js";
+
+const FEW = 4; // rows that stay where every layer is read below
 
 export function logitsZone(host) {
   const { model } = host;
@@ -9,7 +12,8 @@ export function logitsZone(host) {
   const table = h("table", {});
   const note = h("p", { class: "lv-remark" });
   const empty = h("p", { class: "lv-empty" }, "Appears with the logits (step 14).");
-  body.append(table, note, empty);
+  const early = lensPart(host);
+  body.append(table, note, early.node, empty);
   let open = -1;
   // Under a row: take the token, forbid it, or give it another logit.
   const changes = (a, about) => {
@@ -21,10 +25,11 @@ export function logitsZone(host) {
       h("span", { class: "lv-joined" }, "logit ", input, h("button", { type: "submit", class: "lv-button lv-small", "data-edit": "logit" }, "Set")))));
   };
   const draw = () => {
-    const top = model.get("top") || [], about = model.get("top_about") || {};
+    const all = model.get("top") || [], top = host.docked && model.get("lens") ? all.slice(0, FEW) : all, about = model.get("top_about") || {};
     const has = top.length > 0;
     empty.hidden = has;
     table.hidden = note.hidden = !has;
+    early.draw(has);
     if (!has) { title.textContent = "Next token"; remark.textContent = ""; return; }
     title.textContent = about.sampled ? `Token ${about.pos}` : "Next token";
     remark.textContent = about.n_vocab ? `top ${top.length} of ${about.n_vocab.toLocaleString("en-US")}` : `top ${top.length} it was chosen from`;
@@ -44,7 +49,7 @@ export function logitsZone(host) {
     fill(note, final ? "raw p: softmax of all logits; final p: after the sampler chain" : "raw p: softmax of all logits, before any sampler");
     if (about.entropy !== null && about.entropy !== undefined) note.append(". Entropy ", value(format(about.entropy), about.entropy, "entropy"), " nats");
   };
-  return { node, draw, watch: ["top", "top_about"] };
+  return { node, draw, watch: ["top", "top_about", "lens", "lens_token", "lens_rows", "lens_about", "running"] };
 }
 
 export default alone("logits", "The likeliest next tokens", logitsZone);
