@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attention",
+    "batch",
     "flow",
     "gguf",
     "heads",
@@ -59,6 +60,20 @@ def panel(dbg: Debugger, **traits: Any) -> widgets.DebuggerPanel:
 def attention(dbg: Debugger, **traits: Any) -> widgets.AttentionView:
     """Attention of one layer and head over the tokens."""
     return _widgets().AttentionView(dbg, **traits)
+
+
+def batch(source: Any, ctx: Any = None, **traits: Any) -> widgets.BatchView:
+    """What goes in at once: the batch, its ubatches, the cell of each token, the mask.
+
+    Parameters
+    ----------
+    source : Debugger, Batch or Context
+        Of a context its last decode; of a batch what ``ctx.decode(batch)`` would do: nothing is
+        decoded, and the memory stays as it is.
+    ctx : Context, optional
+        For a batch.
+    """
+    return _widgets().BatchView(source, ctx, **traits)
 
 
 def flow(dbg: Debugger, **traits: Any) -> widgets.FlowView:

@@ -20,6 +20,7 @@ except ImportError as error:
 
 from llmviz.plots._view import NothingToDraw
 from llmviz.plots.attention import attention
+from llmviz.plots.batch import batch
 from llmviz.plots.flow import flow
 from llmviz.plots.gguf import gguf
 from llmviz.plots.heads import heads
@@ -37,6 +38,7 @@ from llmviz.plots.tokens import tokens
 __all__ = [
     "NothingToDraw",
     "attention",
+    "batch",
     "flow",
     "gguf",
     "heads",

@@ -7,6 +7,7 @@ nothing here computes a model's number.
 from __future__ import annotations
 
 from llmviz.widgets.attention import AttentionView
+from llmviz.widgets.batch import BatchView
 from llmviz.widgets.flow import FlowView
 from llmviz.widgets.gguf import GGUFView
 from llmviz.widgets.heads import HeadsView
@@ -25,6 +26,7 @@ from llmviz.widgets.tokens import TokensView
 
 __all__ = [
     "AttentionView",
+    "BatchView",
     "DebuggerPanel",
     "FlowView",
     "GGUFView",

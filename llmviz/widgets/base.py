@@ -34,6 +34,7 @@ class View(anywidget.AnyWidget):
 
     view_name = ""
     closed = False
+    docked = False  # a part of a panel, which says when to draw
 
     _esm = t.Unicode("").tag(sync=True)
     _css = t.Unicode("").tag(sync=True)

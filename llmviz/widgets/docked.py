@@ -56,7 +56,7 @@ class Dock:
 
 def _part(kind: type[View]) -> type[View]:
     """The view without a page: nothing is sent, so nothing is opened."""
-    return type(f"Docked{kind.__name__}", (kind,), {"open": lambda self: None})
+    return type(f"Docked{kind.__name__}", (kind,), {"open": lambda self: None, "docked": True})
 
 
 class Docking(DebuggerView):

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from llmviz.vocab import Vocab
+from llmviz.widgets.batch import BatchView
 from llmviz.widgets.docked import Dock
 from llmviz.widgets.gguf import GGUFView
 from llmviz.widgets.load import LoadView
@@ -76,13 +77,17 @@ def prompt_text(dbg: Any, vocab: Vocab) -> str:
 
 
 def _of_run(kind: Any, dbg: Any) -> Any:
-    """A view that follows the run by itself."""
     return kind(dbg)
 
 
+def _refresh(part: Any, dbg: Any) -> None:
+    part.refresh()
+
+
 DOCKS = (
-    Dock("load", LoadView, _of_run),
+    Dock("load", LoadView, _of_run, _refresh),
     Dock("gguf", GGUFView, _gguf, _gguf_follow),
     Dock("tokenizer", TokenizerView, _tokenizer),
+    Dock("batch", BatchView, _of_run, _refresh),
 )
 """The docked views; their tabs are in ``panel.js``, their order in `panel.VIEWS`."""

@@ -91,7 +91,8 @@ class LoadView(View):
         super().__init__(**kwargs)
         self._ready = True
         if self._dbg is not None:
-            self._end = self._dbg.on_change(weakly(self))
+            if not self.docked:
+                self._end = self._dbg.on_change(weakly(self))
             self.refresh()
         else:
             self._draw()

@@ -33,6 +33,7 @@ VIEWS = (
     "load",
     "gguf",
     "tokenizer",
+    "batch",
     # inside the pass
     "tensor",
     "attention",
@@ -174,11 +175,13 @@ def view_for(dbg: Any) -> str:
         return "gguf" if here.step == 2 else "load"
     if here.step == 9:
         return "tokenizer"
+    if here.step in (10, 12) or (here.step == 11 and here.kind == "enter"):
+        return "batch"
     if here.kind == "node" and here.name.startswith(("kq_soft_max-", "kq-")):
         return "attention" if here.name.startswith("kq_soft_max-") else "tensor"
     if here.kind == "node":
         return "tensor"
-    if here.name in ("kv_cells", "slots"):
+    if here.name == "kv_cells":
         return "kv_cache"
     if here.step == 15:
         return "sampler"

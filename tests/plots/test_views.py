@@ -22,6 +22,7 @@ from .runs import by_gid, texts
 
 VIEWS = {
     "attention": {},
+    "batch": {"selected": 0},
     "kv_cache": {},
     "load": {},
     "logits": {},

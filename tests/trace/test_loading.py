@@ -82,12 +82,12 @@ def test_each_hyperparameter_names_its_key_or_why_there_is_none(tiny_model):
     assert eps.key == "llama.attention.layer_norm_rms_epsilon" and eps.type == "f32"
     assert np.float32(eps.value) == np.float32(1e-5)
     for h in rows.values():
-        assert bool(h.key) != bool(h.why) and (not h.key or h.key in reader.fields)
+        assert (bool(h.key) != bool(h.why)) and (not h.key or h.key in reader.fields)
     assert "llama.rope.scaling.attn_factor" in rows["rope_attn_factor"].why
     assert "no key" in rows["f_norm_eps"].why
     model = llmviz.load(path, kv_overrides={"llama.rope.freq_base": 5000.0})
     (base,) = [h for h in loading_of(model).hparams if h.name == "rope_freq_base_train"]
-    assert (base.value, base.why) == ("5000", "given in kv_overrides")
+    assert (base.value, base.why) == ("5000.0", "given in kv_overrides")
 
 
 def test_of_a_path_only_the_header_is_read(tiny_model):

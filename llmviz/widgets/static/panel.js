@@ -10,6 +10,7 @@ import { watchesZone } from "./watches.js";
 import { editsZone } from "./edits.js";
 import { sourceZone } from "./source.js";
 import { docked } from "./docked.js";
+import { batchZone } from "./batch.js";
 import { ggufZone } from "./gguf.js";
 import { loadZone } from "./load.js";
 import { tokenizerZone } from "./tokenizer.js";
@@ -34,6 +35,7 @@ const GROUPS = [
     ["load", "Load", docked("load", loadZone)],
     ["gguf", "File", docked("gguf", ggufZone)],
     ["tokenizer", "Tokens", docked("tokenizer", tokenizerZone)],
+    ["batch", "Batch", docked("batch", batchZone)],
   ]],
   ["Inside the pass", [
     ["tensor", "Tensor", tensorZone],
