@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from llmviz.errors import LlmvizError
-from llmviz.trace import Debugger, Trace
+from llmviz.trace import Comparison, Debugger, Trace
 
 if TYPE_CHECKING:
     from llmviz import widgets
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "attention",
     "batch",
+    "compare",
     "flow",
     "gguf",
     "heads",
@@ -74,6 +75,27 @@ def batch(source: Any, ctx: Any = None, **traits: Any) -> widgets.BatchView:
         For a batch.
     """
     return _widgets().BatchView(source, ctx, **traits)
+
+
+def compare(a: Any, b: Any = None, **options: Any) -> widgets.CompareView:
+    """Where two runs part: node by node along depth, with one node of both side by side.
+
+    Parameters
+    ----------
+    a, b
+        What `llmviz.compare` takes, or a `Comparison`.
+    **options
+        Those of `llmviz.compare`, and traits of the view.
+    """
+    from llmviz.trace.compare_runs import compare as laid_side_by_side
+
+    view = _widgets().CompareView
+    if isinstance(a, Comparison):
+        return view(a, **options)
+    traits = {k: options.pop(k) for k in tuple(options) if k in ("theme", "projector", "pass_")}
+    made = laid_side_by_side(a, b, **options)
+    made.view = view(made, **traits)
+    return made.view
 
 
 def flow(dbg: Debugger, **traits: Any) -> widgets.FlowView:
@@ -196,3 +218,27 @@ def shown(dbg: Debugger) -> Any:
 
 
 Debugger.display_with = shown
+
+
+class _ShownComparison:
+    """What a notebook shows for a comparison where the widgets are missing: its report."""
+
+    def __init__(self, comparison: Comparison, why: str) -> None:
+        self.comparison, self.why = comparison, why
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return {"text/plain": f"{self.comparison.report()}\n({self.why})"}
+
+
+def shown_comparison(comparison: Comparison) -> Any:
+    """What a notebook shows for a comparison: the same view each time, or its report as text."""
+    view = comparison.view
+    if view is None or view.closed:
+        try:
+            view = comparison.view = _widgets().CompareView(comparison)
+        except LlmvizError as error:
+            return _ShownComparison(comparison, str(error))
+    return view
+
+
+Comparison.display_with = shown_comparison

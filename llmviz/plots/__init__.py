@@ -21,6 +21,7 @@ except ImportError as error:
 from llmviz.plots._view import NothingToDraw
 from llmviz.plots.attention import attention
 from llmviz.plots.batch import batch
+from llmviz.plots.compare import compare
 from llmviz.plots.flow import flow
 from llmviz.plots.gguf import gguf
 from llmviz.plots.heads import heads
@@ -39,6 +40,7 @@ __all__ = [
     "NothingToDraw",
     "attention",
     "batch",
+    "compare",
     "flow",
     "gguf",
     "heads",

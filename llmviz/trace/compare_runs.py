@@ -155,8 +155,8 @@ def _labels(subjects: Any, prompts: Any, contexts: Any) -> tuple[str, str]:
         ]
         return (names[0], names[1]) if names[0] != names[1] else ("", "")
     if prompts[0] != prompts[1]:
-        texts = [p if isinstance(p, str) else f"{len(p)} tokens" for p in prompts]
-        return _short(texts[0]), _short(texts[1])
+        a, b = (_short(p) if isinstance(p, str) else f"prompt of {len(p)}" for p in prompts)
+        return a, b
     said = [", ".join(f"{k}={v}" for k, v in (c or {}).items()) or "defaults" for c in contexts]
     return said[0], said[1]
 

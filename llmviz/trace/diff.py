@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = [
     "compare_arrays",
     "compare_logits",
     "compare_statistics",
+    "decades",
     "fitted",
     "kind_of",
 ]
@@ -119,6 +121,16 @@ class NodeDiff:
     def over(self, tolerance: float) -> bool:
         """Whether the error is known to be larger than a tolerance."""
         return self.difference is not None and not self.difference.error <= tolerance
+
+
+def decades(nodes: Iterable[NodeDiff], tolerance: float) -> tuple[int, int]:
+    """Powers of ten between which a chart shows the errors of nodes and the tolerance."""
+    errors = [d.error for d in nodes if d.error is not None and 0 < d.error < math.inf]
+    errors += [tolerance] if tolerance > 0 else []
+    low = math.floor(math.log10(max(min(errors, default=1e-3), 1e-16)))
+    high = math.ceil(math.log10(max(errors, default=1e-3)) + 0.1)
+    missing = max(0, 4 - (high - low))
+    return low - (missing + 1) // 2, high + missing // 2
 
 
 def kind_of(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from llmviz.widgets.attention import AttentionView
 from llmviz.widgets.batch import BatchView
+from llmviz.widgets.compare import CompareView
 from llmviz.widgets.flow import FlowView
 from llmviz.widgets.gguf import GGUFView
 from llmviz.widgets.heads import HeadsView
@@ -27,6 +28,7 @@ from llmviz.widgets.tokens import TokensView
 __all__ = [
     "AttentionView",
     "BatchView",
+    "CompareView",
     "DebuggerPanel",
     "FlowView",
     "GGUFView",

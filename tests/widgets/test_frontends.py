@@ -24,7 +24,7 @@ VIEWS = 10
 # The panel, every view that stands alone, and as many of them again as make ten.
 TEN = f"""
 from IPython.display import display
-names = [n for n in lv.show.__all__ if n not in ("panel", "gguf")]
+names = [n for n in lv.show.__all__ if n not in ("panel", "gguf", "compare")]
 views = [lv.show.panel(dbg)]
 views += [getattr(lv.show, names[i % len(names)])(dbg) for i in range({VIEWS} - 1)]
 display(*views)

@@ -21,7 +21,7 @@ from ..trace import toy
 from . import host
 
 OPENED = 100
-VIEWS = [name for name in show.__all__ if name not in ("panel", "gguf")]
+VIEWS = [name for name in show.__all__ if name not in ("panel", "gguf", "compare")]
 
 
 def make(name: str, dbg: Debugger) -> Any:
