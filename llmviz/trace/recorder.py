@@ -107,6 +107,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self._q_pos: np.ndarray | None = None
+        self._window_pos: np.ndarray | None = None  # of the cells of layers with a sliding window
         self._candidates: Any = None
         self._kept = KeptValues()
         self._dropped_bytes = 0
@@ -116,6 +117,7 @@ class Recorder:
             (9, "tokens"): self._see_tokens,
             (13, "inp_pos"): self._see_positions,
             (13, "kv_cells"): self._see_cells,
+            (13, "kv_cells_swa"): self._see_window_cells,
             (14, "logits"): self._see_logits,
             (16, "token"): self._see_token,
             (16, "stop"): self._see_stop,
@@ -261,6 +263,9 @@ class Recorder:
     def _see_cells(self, event: Event, n: int) -> None:
         self.see_cells(event.value, n)
 
+    def _see_window_cells(self, event: Event, n: int) -> None:
+        self._window_pos = read_cells(event.value)[0]
+
     def see_cells(self, cells: Any, n: int) -> None:
         """Record the cells of the KV cache as they are now."""
         pos, tok, seq = read_cells(cells)
@@ -300,7 +305,7 @@ class Recorder:
         if value.ndim != 3 or (blocks and blocks[-1].n >= n):
             return
         n_head, n_q, n_kv = value.shape
-        k_pos, keep = self._columns(n_kv)
+        k_pos, keep = self._columns(n_kv, event.about)
         q_pos = self._q_pos if self._q_pos is not None else np.arange(n_q, dtype=np.int32)
         if len(q_pos) != n_q:
             # Only some rows are computed where only some tokens give an output: those are the last.
@@ -314,11 +319,16 @@ class Recorder:
         self.used += block.p.nbytes
         self._make_room()
 
-    def _columns(self, n_kv: int) -> tuple[np.ndarray, int]:
-        """Positions of the cache's first n_kv cells, cut after the last one in use."""
-        if self.cells is None:
+    def _columns(self, n_kv: int, tensor: Any) -> tuple[np.ndarray, int]:
+        """Positions of the first n_kv cells that a softmax reads, cut after the last in use."""
+        sources = getattr(tensor, "src", None) or ()
+        windowed = len(sources) > 1 and str(getattr(sources[1], "name", "")).endswith("_swa")
+        pos = self.cells.pos if self.cells is not None else None
+        if windowed and self._window_pos is not None:
+            pos = self._window_pos
+        if pos is None:
             return np.arange(n_kv, dtype=np.int32), n_kv
-        pos = self.cells.pos[:n_kv]
+        pos = pos[:n_kv]
         used = np.flatnonzero(pos >= 0)
         keep = int(used[-1]) + 1 if used.size else n_kv
         return pos[:keep], keep
