@@ -13,6 +13,8 @@ from typing import Any
 
 from llmviz.batch import LLAMA_MAX_SEQ
 from llmviz.errors import LlmvizError, UnsupportedError
+from llmviz.ggml.types import TYPES
+from llmviz.memory.kv_layers import KV_TYPES
 from llmviz.model.cparams import CParams
 from llmviz.model.hparams import ROPE_SCALING_TYPES, HParams
 
@@ -47,8 +49,10 @@ class ContextParams:
         ``"causal"`` or ``"non-causal"``; None = the model's.
     flash_attn_type : str
         ``"auto"`` or ``"disabled"``: attention is computed node by node, so that it can be seen.
+        A quantized V needs ``"auto"``: it is kept by rows, as with flash attention.
     type_k, type_v : str
-        ``"f16"`` or ``"f32"``.
+        ``"f32"``, ``"f16"``, ``"bf16"``, ``"q8_0"``, ``"q4_0"``, ``"q4_1"``, ``"iq4_nl"``,
+        ``"q5_0"`` or ``"q5_1"``.
     abort_callback : callable or None
         Asked before every node; true ends decode with `DecodeStatus.ABORTED`.
     embeddings : bool
@@ -133,6 +137,7 @@ def resolve(p: ContextParams, hp: HParams) -> CParams:
     c.embeddings = p.embeddings
     c.kv_unified = p.kv_unified
     c.type_k, c.type_v = p.type_k, p.type_v
+    c.flash_attn = _block_size(p.type_v) > 1  # only for how V is laid out
     c.causal_attn = hp.causal_attn if p.attention_type is None else p.attention_type == "causal"
 
     n_ctx = p.n_ctx or hp.n_ctx_train
@@ -181,6 +186,26 @@ def _mscale(factor: float, mscale: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
 
+def _block_size(kind: str) -> int:
+    return TYPES[KV_TYPES[kind]].block_size
+
+
+def _check_blocks(p: ContextParams, hp: HParams) -> None:
+    """What llama_init_from_model asks of quantized caches."""
+    if _block_size(p.type_v) > 1 and p.flash_attn_type == "disabled":
+        raise LlmvizError(
+            f"type_v = {p.type_v!r}: a quantized V cache requires flash_attn to be enabled; leave "
+            'flash_attn_type at "auto"'
+        )
+    sides = (("K", p.type_k, hp.n_embd_head_k), ("V", p.type_v, hp.n_embd_head_v))
+    for what, kind, width in sides:
+        if width % _block_size(kind):
+            raise LlmvizError(
+                f"{what} cache type {kind} with block size {_block_size(kind)} does not divide "
+                f"n_embd_head_{what.lower()} = {width}: use f16 or bf16"
+            )
+
+
 def _check(p: ContextParams, hp: HParams) -> None:
     if p.n_batch == 0 and p.n_ubatch == 0:
         raise LlmvizError("n_batch and n_ubatch cannot both be zero")
@@ -189,10 +214,11 @@ def _check(p: ContextParams, hp: HParams) -> None:
     if p.n_seq_max > LLAMA_MAX_SEQ:
         raise LlmvizError(f"n_seq_max = {p.n_seq_max} must be <= {LLAMA_MAX_SEQ}")
     for name, kind in (("type_k", p.type_k), ("type_v", p.type_v)):
-        if kind not in ("f16", "f32"):
-            raise UnsupportedError(f"KV cache type ({name})", kind, supported=["f16", "f32"])
+        if kind not in KV_TYPES:
+            raise UnsupportedError(f"KV cache type ({name})", kind, supported=list(KV_TYPES))
     if p.flash_attn_type not in ("auto", "disabled"):
         raise UnsupportedError("flash_attn_type", p.flash_attn_type, supported=["auto", "disabled"])
+    _check_blocks(p, hp)
     if p.attention_type not in (None, "causal", "non-causal"):
         raise UnsupportedError(
             "attention_type", str(p.attention_type), supported=["causal", "non-causal"]

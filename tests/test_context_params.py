@@ -176,8 +176,8 @@ def test_values_of_the_wrong_kind(params: dict[str, Any], reason: str) -> None:
 @pytest.mark.parametrize(
     ("params", "supported"),
     [
-        ({"type_k": "q8_0"}, "f16, f32"),
-        ({"type_v": "q4_0"}, "f16, f32"),
+        ({"type_k": "q4_K"}, "f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"),
+        ({"type_v": "i8"}, "f32, f16, bf16"),
         ({"flash_attn_type": "enabled"}, "auto, disabled"),
         ({"attention_type": "sideways"}, "causal, non-causal"),
         ({"rope_scaling_type": "wavy"}, "none, linear, yarn, longrope"),
@@ -186,6 +186,18 @@ def test_values_of_the_wrong_kind(params: dict[str, Any], reason: str) -> None:
 def test_kinds_that_are_not_there(params: dict[str, Any], supported: str) -> None:
     with pytest.raises(UnsupportedError, match=f"{next(iter(params))}.*supported: {supported}"):
         settle(**params)
+
+
+def test_quantized_caches() -> None:
+    wide = {"n_embd_head_k": 64, "n_embd_head_v": 64}
+    c = settle(type_k="q8_0", type_v="q4_1", hp=wide)
+    assert (c.type_k, c.type_v, c.flash_attn) == ("q8_0", "q4_1", True)
+    assert not settle(type_k="q8_0", type_v="bf16", hp=wide).flash_attn
+    with pytest.raises(LlmvizError, match="quantized V cache requires flash_attn"):
+        settle(type_v="q8_0", flash_attn_type="disabled", hp=wide)
+    for name, what in (("type_k", "n_embd_head_k = 48"), ("type_v", "n_embd_head_v = 48")):
+        with pytest.raises(LlmvizError, match=f"block size 32 does not divide {what}"):
+            settle(**{name: "iq4_nl"}, hp={"n_embd_head_k": 48, "n_embd_head_v": 48})
 
 
 def test_an_int_may_stand_for_a_float_and_a_whole_float_for_an_int() -> None:

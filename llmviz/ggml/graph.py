@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from llmviz.ggml.types import TYPES, GGMLType, row_size
+
+if TYPE_CHECKING:
+    from llmviz.ggml.stored import StoredRows
 
 __all__ = ["VIEW_OPS", "Graph", "Tensor", "contiguous_strides", "new_tensor"]
 
@@ -51,6 +54,8 @@ class Tensor:
     mirror : ndarray or None
         For a float16 cache leaf: the same values as float32, kept in step by whoever writes the
         cache.
+    stored : StoredRows or None
+        For a float32 cache leaf whose values are kept in a narrower type: the blocks.
     is_input : bool
         Filled by `set_inputs`, never computed.
     origin : tuple of (str, int)
@@ -76,6 +81,7 @@ class Tensor:
         "origin",
         "params",
         "src",
+        "stored",
         "type",
         "view_offs",
         "view_src",
@@ -112,6 +118,7 @@ class Tensor:
         self.is_input = False
         self.origin: tuple[tuple[str, int], ...] = ()
         self.mirror: np.ndarray | None = None
+        self.stored: StoredRows | None = None
         self.buffer: np.ndarray | None = None
         self.array: np.ndarray | None = None
 
@@ -192,8 +199,11 @@ class Tensor:
         )
 
     def write(self, value: np.ndarray) -> None:
-        """Put other values in place of the ones there are (in the mirror too)."""
+        """Put other values in place of the ones there are (in the mirror or the blocks too)."""
         assert self.array is not None
+        if self.root.stored is not None:
+            self.root.stored.rewrite(self.array, value)
+            return
         self.array[...] = value
         window = self.mirror_window()
         if window is not None:

@@ -122,16 +122,18 @@ def norm(a: Tensor, eps: float) -> Tensor:
     return _new("NORM", a.ne, a, n_dims=a.n_dims, eps=eps)
 
 
-def mul_mat(a: Tensor, b: Tensor) -> Tensor:
+def mul_mat(a: Tensor, b: Tensor, *, hadamard: bool = False) -> Tensor:
     """Matrix product ``b · aᵀ``: a ``[k, n, ...]``, b ``[k, m, ...]`` give ``[n, m, ...]``. ↔
     ggml_mul_mat
 
-    a's dimensions 2 and 3 are repeated over b's (grouped-query attention).
+    a's dimensions 2 and 3 are repeated over b's (grouped-query attention). `hadamard` says that a
+    is a Hadamard matrix, which a backend can use without looking at it.
     """
     if a.ne[0] != b.ne[0] or b.ne[2] % a.ne[2] or b.ne[3] % a.ne[3]:
         raise ValueError(f"MUL_MAT: {a} and {b} do not fit")
     ne = (a.ne[1], b.ne[1], b.ne[2], b.ne[3])
-    return _new("MUL_MAT", ne, a, b, n_dims=max(b.n_dims, 2))
+    hint = {"hadamard": True} if hadamard else {}
+    return _new("MUL_MAT", ne, a, b, n_dims=max(b.n_dims, 2), **hint)
 
 
 def mul_mat_id(a: Tensor, b: Tensor, ids: Tensor) -> Tensor:

@@ -2,10 +2,10 @@
 
 Reading order: `KVCache.init_batch` plans (cut, find slots for all, undo); `KVCacheContext.apply`
 carries out one ubatch; ``set_input_*`` tells the graph where to write and what to look at; the
-``seq_*`` operations edit metadata only. Moved positions are paid for at the next update, when the
-keys are rotated by the `apply_shift` that the caller brings.
+``seq_*`` operations (`kv_sequences`) edit metadata only. Moved positions are paid for at the next
+update, when the keys are rotated by the `apply_shift` that the caller brings.
 
-Does not do: quantized caches, sharing cells between caches, M-RoPE.
+Does not do: sharing cells between caches, M-RoPE.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from llmviz.memory import kv_inputs, kv_state
 from llmviz.memory.cells import KVCells
 from llmviz.memory.kv_context import KVCacheContext
 from llmviz.memory.kv_layers import ApplyShift, KVLayer, KVRows, make_layers, size_formula
+from llmviz.memory.kv_sequences import KVSequences
 from llmviz.memory.memory import CacheError, MemoryStatus
 from llmviz.memory.slots import SlotInfo, check_swa_type, find_slot
 
 __all__ = ["ApplyShift", "KVCache", "KVCacheContext", "KVLayer"]
 
 
-class KVCache:
+class KVCache(KVSequences):
     """Keys and values of earlier tokens (a `Memory`).
 
     Parameters
@@ -41,7 +42,7 @@ class KVCache:
     unified : bool
         True: one stream that all sequences share. False: one stream per sequence.
     type_k, type_v : GGMLType
-        F32 or F16.
+        One of `kv_layers.KV_TYPES`; a quantized V cannot be transposed.
     v_trans : bool
         Keep V transposed, so that the product with the attention weights reads whole rows (as
         llama.cpp does without flash attention).
@@ -55,6 +56,9 @@ class KVCache:
         False where keys cannot be rotated afterwards.
     n_embd_v_gqa_max : int
         Width of a transposed V where a layer outside this cache is wider than all in it.
+    rotation : (int, int)
+        Width of the Hadamard rotation that the graph applies to K and V before they are stored, 0
+        for none; part of a saved state.
     name : str
         Goes into the tensor names, ``cache_{name}k_l0``.
 
@@ -82,6 +86,7 @@ class KVCache:
         use_alibi: bool = False,
         can_shift: bool = True,
         n_embd_v_gqa_max: int = 0,
+        rotation: tuple[int, int] = (0, 0),
         name: str = "",
     ) -> None:
         if not 1 <= n_seq_max <= LLAMA_MAX_SEQ:
@@ -101,6 +106,7 @@ class KVCache:
         self.swa_type = swa_type
         self.use_alibi = use_alibi
         self.can_shift = can_shift
+        self.rotation = rotation
         self.name = name
         # a unified cache takes any sequence id in its seq_* operations, as llama.cpp's does
         self.seq_to_stream = list(range(n_stream)) if n_stream > 1 else [0] * LLAMA_MAX_SEQ
@@ -119,7 +125,6 @@ class KVCache:
         self._cells = [KVCells(kv_size, n_seq_max if unified else 1) for _ in range(n_stream)]
         self._heads = [0] * n_stream
         self._stream_copies: list[tuple[int, int]] = []  # (from, to), carried out by update
-        # goes up when K or V change other than by a graph or a rotation: copies of them are stale
         self.data_version = 0
 
     # -- what there is ---------------------------------------------------------------------------
@@ -162,7 +167,7 @@ class KVCache:
 
     def size_formula(self) -> str:
         """How the size comes about, with its numbers: one line for K, one for V."""
-        k = size_formula("K", self.type_k, [layer.k.shape for layer in self.layers])
+        k = size_formula("K", self.type_k, [layer.k_shape for layer in self.layers])
         shapes_v = [layer.v_shape for layer in self.layers if layer.v is not None]
         return k + "\n" + size_formula("V", self.type_v, shapes_v)
 
@@ -311,13 +316,13 @@ class KVCache:
         return min(self.kv_size, max(pad, -(-used // pad) * pad))
 
     def get_k(self, il: int, n_kv: int, sinfo: SlotInfo) -> np.ndarray:
-        """[ns, n_kv, n_embd_k_gqa]: the keys that a ubatch looks at, a view."""
+        """[ns, n_kv, n_embd_k_gqa or blocks]: the keys that a ubatch looks at, a view."""
         return self._by_il[il].k[sinfo.s0 : sinfo.s1 + 1, :n_kv]
 
     def get_v(self, il: int, n_kv: int, sinfo: SlotInfo) -> np.ndarray:
         """The values that a ubatch looks at, a view.
 
-        [ns, n_embd_v, n_kv] where V is transposed, else [ns, n_kv, n_embd_v].
+        [ns, n_embd_v, n_kv] where V is transposed, else [ns, n_kv, n_embd_v or blocks].
         """
         v = self._by_il[il].v
         if v is None:
@@ -357,107 +362,6 @@ class KVCache:
     def set_input_k_shift(self, dst: np.ndarray) -> None:
         """Fill int32[n_stream, kv_size]: how far each key is to be rotated."""
         kv_inputs.set_k_shift(dst, self._cells)
-
-    # -- sequences -------------------------------------------------------------------------------
-
-    def clear(self, data: bool = True) -> None:
-        """Empty all cells; with `data` also zero K and V."""
-        for cells in self._cells:
-            cells.reset()
-        self._heads = [0] * self.n_stream
-        if data:
-            self.data_version += 1
-            for layer in self.layers:
-                layer.k.fill(0)
-                if layer.v is not None:
-                    layer.v.fill(0)
-
-    def seq_rm(self, seq_id: int, p0: int = -1, p1: int = -1) -> bool:
-        """Remove positions [p0, p1) of a sequence, -1 for every sequence; always possible: True."""
-        if seq_id == -1:
-            for stream, cells in enumerate(self._cells):
-                freed = cells.in_range(-1, p0, p1)
-                cells.rm(freed)
-                self._lower_head(stream, freed)
-            return True
-        stream = self._stream(seq_id)
-        cells = self._cells[stream]
-        idxs = cells.in_range(seq_id, p0, p1)
-        if len(idxs):
-            self._lower_head(stream, cells.seq_rm(idxs, seq_id))
-        return True
-
-    def seq_cp(self, seq_id_src: int, seq_id_dst: int, p0: int = -1, p1: int = -1) -> None:
-        """Let `seq_id_dst` share the cells of `seq_id_src` at positions [p0, p1).
-
-        Between streams only a whole sequence can be copied: the metadata now, K and V at the next
-        update.
-        """
-        s0, s1 = self._stream(seq_id_src), self._stream(seq_id_dst)
-        src, dst = self._cells[s0], self._cells[s1]
-        if s0 == s1:
-            if seq_id_src != seq_id_dst:
-                dst.seq_add(src.in_range(seq_id_src, p0, p1), seq_id_dst)
-            return
-        if (p0 > 0 and p0 + 1 < self.kv_size) or (p1 > 0 and p1 + 1 < self.kv_size):
-            raise CacheError(
-                f"seq_cp({seq_id_src}, {seq_id_dst}, {p0}, {p1}): between streams only a full copy "
-                "is possible; use p0 = p1 = -1, or a context with kv_unified=True"
-            )
-        self._stream_copies.append((s0, s1))
-        idxs = src.in_range(seq_id_src, -1, -1)
-        dst.reset()
-        dst.put(idxs, src.pos[idxs], src.tok[idxs], [(seq_id_dst,)] * len(idxs))
-        dst.shift[idxs] = src.shift[idxs]
-        dst.has_shift = bool(dst.shift.any())
-        self._heads[s1] = self._heads[s0]
-
-    def seq_keep(self, seq_id: int) -> None:
-        """Remove all other sequences from the stream of this one."""
-        stream = self._stream(seq_id)
-        self._lower_head(stream, self._cells[stream].seq_keep(seq_id))
-
-    def seq_add(self, seq_id: int, p0: int, p1: int, shift: int) -> None:
-        """Add `shift` to the positions in [p0, p1); what falls below 0 is removed.
-
-        A cell shared with other sequences moves for them too.
-        """
-        stream = self._stream(seq_id)
-        cells = self._cells[stream]
-        if abs(shift) > np.iinfo(np.int32).max:
-            raise CacheError(f"seq_add: shift = {shift} does not fit in 32 bits")
-        if shift == 0 or max(p0, 0) == p1:
-            return
-        freed = cells.pos_add(cells.in_range(seq_id, p0, p1), shift)
-        self._heads[stream] = int(freed[0]) if len(freed) else 0
-
-    def seq_div(self, seq_id: int, p0: int, p1: int, d: int) -> None:
-        """Divide the positions in [p0, p1) by `d`, rounding down."""
-        cells = self._cells[self._stream(seq_id)]
-        if d < 1:
-            raise CacheError(f"seq_div: cannot divide positions by {d}; d must be at least 1")
-        if d != 1 and max(p0, 0) != p1:
-            cells.pos_div(cells.in_range(seq_id, p0, p1), d)
-
-    def seq_pos_min(self, seq_id: int) -> int:
-        """First position held for a sequence, -1 when it holds none."""
-        return self._cells[self._stream(seq_id)].seq_pos_min(seq_id)
-
-    def seq_pos_max(self, seq_id: int) -> int:
-        """Last position held for a sequence, -1 when it holds none."""
-        return self._cells[self._stream(seq_id)].seq_pos_max(seq_id)
-
-    def _stream(self, seq_id: int) -> int:
-        n = len(self.seq_to_stream)
-        if not 0 <= seq_id < n:
-            raise CacheError(
-                f"seq_id = {seq_id} is out of range: this cache has sequences 0..{n - 1}"
-            )
-        return self.seq_to_stream[seq_id]
-
-    def _lower_head(self, stream: int, freed: np.ndarray) -> None:
-        if len(freed):
-            self._heads[stream] = min(self._heads[stream], int(freed[0]))
 
     # -- copies ----------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """K and V themselves: one pair of arrays per model layer. ↔ src/llama-kv-cache.h (kv_layer)
 
-Plain numpy arrays that the graph wraps; the cells that describe their columns are in `cells.py`.
+Plain numpy arrays that the graph wraps; the cells that describe their columns are in `cells.py`. An
+array of a quantized type holds blocks (the type's structured dtype), a whole number of them a row.
 """
 
 from __future__ import annotations
@@ -11,16 +12,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from llmviz.errors import UnsupportedError
+from llmviz.ggml import quants
 from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.memory.memory import CacheError
 
-__all__ = ["ApplyShift", "KVLayer", "KVRows", "make_layers", "size_formula"]
+__all__ = ["KV_TYPES", "ApplyShift", "KVLayer", "KVRows", "make_layers", "size_formula"]
 
 ApplyShift = Callable[[int, np.ndarray], None]
 """``apply_shift(il, shift)``: rotate the keys of layer il, in place, by ``shift`` positions
 (int32[n_stream, kv_size])."""
 
-_KV_TYPES = (GGMLType.F32, GGMLType.F16)
+KV_TYPES: dict[str, GGMLType] = {
+    t.name.lower(): t
+    for t in (
+        GGMLType.F32,
+        GGMLType.F16,
+        GGMLType.BF16,
+        GGMLType.Q8_0,
+        GGMLType.Q4_0,
+        GGMLType.Q4_1,
+        GGMLType.IQ4_NL,
+        GGMLType.Q5_0,
+        GGMLType.Q5_1,
+    )
+}
+"""The types that K and V can be kept in, as llama.cpp's tools offer them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,10 +50,11 @@ class KVLayer:
     n_embd_k_gqa, n_embd_v_gqa : int
         Values per token, all KV heads together.
     k : numpy.ndarray
-        [n_stream, kv_size, n_embd_k_gqa].
+        [n_stream, kv_size, n_embd_k_gqa], of a quantized type [..., n_embd_k_gqa / block_size].
     v : numpy.ndarray or None
-        Transposed [n_stream, n_embd_v, kv_size], else [n_stream, kv_size, n_embd_v_gqa]. The
-        transposed form is as wide as the widest layer. None where the layer keeps no values.
+        Transposed [n_stream, n_embd_v, kv_size], else [n_stream, kv_size, n_embd_v_gqa], of a
+        quantized type [..., n_embd_v_gqa / block_size]. The transposed form is as wide as the
+        widest layer. None where the layer keeps no values.
     """
 
     il: int
@@ -48,12 +65,23 @@ class KVLayer:
     v_trans: bool
 
     @property
+    def k_shape(self) -> tuple[int, int, int]:
+        """(streams, cells, width) of K, the width in values."""
+        return (*self.k.shape[:2], self.n_embd_k_gqa)
+
+    @property
     def v_shape(self) -> tuple[int, int, int]:
         """(streams, cells, width) of V, however it is laid out; all 0 where there is none."""
         if self.v is None:
             return 0, 0, 0
         a, b, c = self.v.shape
-        return (a, c, b) if self.v_trans else (a, b, c)
+        return (a, c, b) if self.v_trans else (a, b, self.n_embd_v_gqa)
+
+    def clear(self) -> None:
+        """Zero K and V."""
+        for array in (self.k, self.v):
+            if array is not None:
+                array.reshape(-1).view(np.uint8).fill(0)
 
     def copy_stream(self, src: int, dst: int) -> None:
         """Copy K and V of one stream to another."""
@@ -75,10 +103,11 @@ class KVLayer:
 
     def zero_rows(self, stream: int, idxs: np.ndarray) -> None:
         """Zero K and V of some cells."""
-        self.k[stream, idxs] = 0
-        self._write_v(stream, idxs, 0)
+        self.k[stream, idxs] = np.zeros((), self.k.dtype)
+        if self.v is not None:
+            self._write_v(stream, idxs, np.zeros((), self.v.dtype))
 
-    def _write_v(self, stream: int, idxs: np.ndarray, value: np.ndarray | int | None) -> None:
+    def _write_v(self, stream: int, idxs: np.ndarray, value: np.ndarray | None) -> None:
         if self.v is None:
             return
         if self.v_trans:
@@ -111,16 +140,35 @@ def make_layers(
     """Allocate the layers (il, n_embd_k_gqa, n_embd_v_gqa); memory is taken as it is written.
 
     A transposed V is as wide as the widest layer, at least `n_embd_v_max`.
+
+    Raises
+    ------
+    UnsupportedError
+        A type that a cache cannot have.
+    CacheError
+        Rows of a quantized type that are not whole blocks, a quantized V that is transposed, or
+        there is not enough memory.
     """
-    dtype_k, dtype_v = _dtype("type_k", type_k), _dtype("type_v", type_v)
+    quant_k, quant_v = _quant("type_k", type_k), _quant("type_v", type_v)
+    if v_trans and quant_v.block_size > 1:
+        raise CacheError(f"a V cache of type {TYPES[type_v].name} cannot be kept transposed")
+    for il, n_k, n_v in layers:
+        for what, quant, n in (("K", quant_k, n_k), ("V", quant_v, n_v)):
+            if n % quant.block_size:
+                raise CacheError(
+                    f"{what} cache type {TYPES[quant.type].name} with block size "
+                    f"{quant.block_size} does not divide the {n} values of layer {il}"
+                )
+    dtype_k, dtype_v = quant_k.block_dtype, quant_v.block_dtype
     n_v_max = max([n_embd_v_max, *(n_v for _, _, n_v in layers)])
     made = []
     try:
         for il, n_k, n_v in layers:
             # zeros: a cell never written must not bring NaN into the masked part of a product
-            k = np.zeros((n_stream, kv_size, n_k), dtype_k)  # [n_stream, kv_size, n_embd_k_gqa]
+            k = np.zeros((n_stream, kv_size, n_k // quant_k.block_size), dtype_k)
             # [n_stream, n_embd_v_gqa_max, kv_size], else [n_stream, kv_size, n_embd_v_gqa]
-            shape = (n_stream, n_v_max, kv_size) if v_trans else (n_stream, kv_size, n_v)
+            width = n_v // quant_v.block_size
+            shape = (n_stream, n_v_max, kv_size) if v_trans else (n_stream, kv_size, width)
             v = np.zeros(shape, dtype_v) if n_v else None
             made.append(KVLayer(il, n_k, n_v, k, v, v_trans))
     except (MemoryError, ValueError) as error:
@@ -131,13 +179,13 @@ def make_layers(
     return made
 
 
-def _dtype(what: str, type_: GGMLType) -> np.dtype | None:
-    if type_ in _KV_TYPES:
-        return TYPES[type_].dtype
+def _quant(what: str, type_: GGMLType) -> type[quants.QuantType]:
+    if type_ in KV_TYPES.values():
+        return quants.get(type_)
     raise UnsupportedError(
         f"KV cache type ({what})",
         TYPES[type_].name if type_ in TYPES else str(type_),
-        supported=[TYPES[t].name for t in _KV_TYPES],
+        supported=list(KV_TYPES),
     )
 
 
@@ -146,16 +194,19 @@ def size_formula(what: str, type_: GGMLType, shapes: Iterable[tuple[int, int, in
 
     >>> size_formula("K", GGMLType.F16, [(1, 512, 192)] * 30)
     'K (f16): 30 layers x 512 cells x 192 x 2 bytes = 5.62 MiB'
+    >>> size_formula("K", GGMLType.Q8_0, [(1, 512, 192)] * 30)
+    'K (q8_0): 30 layers x 512 cells x 192 / 32 x 34 bytes = 2.99 MiB'
     """
     shapes = list(shapes)
     traits = TYPES[type_]
+    blocks = f"/ {traits.block_size} " if traits.block_size > 1 else ""
     terms = []
     for n_stream, n_cells, width in sorted(set(shapes)):
         n = shapes.count((n_stream, n_cells, width))
         streams = f"{n_stream} streams x " if n_stream > 1 else ""
         terms.append(
             f"{n} layer{'' if n == 1 else 's'} x {streams}{n_cells} cells x {width} "
-            f"x {traits.type_size} bytes"
+            f"{blocks}x {traits.type_size} bytes"
         )
-    n_bytes = sum(a * b * c for a, b, c in shapes) * traits.type_size
+    n_bytes = sum(a * b * c for a, b, c in shapes) // traits.block_size * traits.type_size
     return f"{what} ({traits.name}): {' + '.join(terms) or '0'} = {n_bytes / 2**20:.2f} MiB"

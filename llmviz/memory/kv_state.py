@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["state_read", "state_write"]
 
-_ROTATION = (0, 0)
-"""Width of the rotation that llama.cpp applies to K and V before it quantizes them: never here."""
-
 
 def state_write(kv: KVCache, seq_id: int = -1) -> bytes:
     """State of one sequence, or with -1 of all.
@@ -45,7 +42,7 @@ def state_write(kv: KVCache, seq_id: int = -1) -> bytes:
         if not len(idxs):
             continue
         out += [_cell(cells, i, seq_id, kv.n_seq_max) for i in idxs.tolist()]
-        out.append(struct.pack("<IIII", kv.v_trans, len(kv.layers), *_ROTATION))
+        out.append(struct.pack("<IIII", kv.v_trans, len(kv.layers), *kv.rotation))
         for layer in kv.layers:
             out.append(struct.pack("<iQ", kv.type_k, layer.k.shape[2] * layer.k.itemsize))
             out.append(layer.k[stream, idxs].tobytes())
@@ -57,7 +54,8 @@ def state_write(kv: KVCache, seq_id: int = -1) -> bytes:
                 out.append(struct.pack("<iII", kv.type_v, layer.v.itemsize, n))
                 out.append(layer.v[stream][:n, idxs].tobytes())
             else:
-                out.append(struct.pack("<iQ", kv.type_v, n * layer.v.itemsize))
+                row = layer.v.shape[2] * layer.v.itemsize
+                out.append(struct.pack("<iQ", kv.type_v, row))
                 out.append(layer.v[stream, idxs].tobytes())
     return b"".join(out)
 
@@ -169,8 +167,8 @@ def _read_cells(kv: KVCache, reader: _Reader, stream: int, n_cells: int, seq_id:
 def _read_data(kv: KVCache, reader: _Reader, stream: int, idxs: np.ndarray) -> None:
     reader.expect("I", int(kv.v_trans), "V transposition")
     reader.expect("I", len(kv.layers), "number of layers")
-    reader.expect("I", _ROTATION[0], "key rotation")
-    reader.expect("I", _ROTATION[1], "value rotation")
+    reader.expect("I", kv.rotation[0], "key rotation")
+    reader.expect("I", kv.rotation[1], "value rotation")
     for layer in kv.layers:
         width = layer.k.shape[2]
         reader.expect("i", int(kv.type_k), f"key type of layer {layer.il}")
@@ -186,8 +184,9 @@ def _read_data(kv: KVCache, reader: _Reader, stream: int, idxs: np.ndarray) -> N
             reader.expect("I", n, f"value width of layer {layer.il}")
             v[stream][:n, idxs] = _array(reader, v.dtype, (n, len(idxs)), layer)
         else:
-            reader.expect("Q", n * v.itemsize, f"value row size of layer {layer.il}")
-            v[stream, idxs] = _array(reader, v.dtype, (len(idxs), n), layer)
+            width = v.shape[2]
+            reader.expect("Q", width * v.itemsize, f"value row size of layer {layer.il}")
+            v[stream, idxs] = _array(reader, v.dtype, (len(idxs), width), layer)
 
 
 def _array(reader: _Reader, dtype: np.dtype, shape: tuple[int, int], layer: KVLayer) -> np.ndarray:

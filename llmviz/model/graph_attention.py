@@ -173,11 +173,12 @@ class AttentionBlocks(GraphBase):
         sinks: Tensor | None = None,
     ) -> Tensor:
         """Store K and V in the cache, attend over it, project: ``[n_embd, n_tokens]``."""
-        order = (q_cur, v_cur, k_cur)  # the order of llama.cpp's nodes
+        keys_first = isinstance(inp, InputAttnKVISWA)  # the order of llama.cpp's nodes
         if isinstance(inp, InputAttnKVISWA):
-            order = (q_cur, k_cur, v_cur)
             inp = inp.swa if self.hparams.is_swa(il) else inp.base
-        for cur in order:
+        q_cur, k_cur = self._mixed(q_cur, inp.k_rot), self._mixed(k_cur, inp.k_rot)
+        v_cur = self._mixed(v_cur, inp.v_rot)
+        for cur in (q_cur, k_cur, v_cur) if keys_first else (q_cur, v_cur, k_cur):
             self.gf.build_forward_expand(cur)
         kv, mctx = inp.kv_of(self.params), inp.mctx_of(self.params)
         self.gf.build_forward_expand(kv.cpy_k(k_cur, inp.k_idxs, il))
@@ -186,9 +187,19 @@ class AttentionBlocks(GraphBase):
         v = kv.get_v(mctx.get_n_kv(), mctx.sinfo, il)
         cur = self.build_attn_mha(q_cur, k, v, inp.kq_mask, kq_scale, il, sinks=sinks)
         self.cb(cur, "kqv_out", il)
+        cur = self._mixed(cur, inp.v_rot)  # back: the matrix is its own inverse
         if wo is not None:
             cur = self.build_lora_mm(wo, cur)
         return cur if wo_b is None else ops.add(cur, wo_b)
+
+    def _mixed(self, cur: Tensor, rot: Tensor | None) -> Tensor:
+        """Multiply stretches of rows with a Hadamard matrix. ↔ llama_mul_mat_hadamard"""
+        if rot is None:
+            return cur
+        n, ne = rot.ne[0], cur.ne[: cur.n_dims]
+        rows = cur.nelements // n
+        flat = ops.reshape(cur, n, rows) if cur.is_contiguous else ops.cont(cur, n, rows)
+        return ops.reshape(ops.mul_mat(rot, flat, hadamard=True), *ne)
 
     def build_attn_mha(
         self,

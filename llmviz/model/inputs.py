@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from llmviz.ggml.backends.cpu_matmul import hadamard
 from llmviz.ggml.graph import Tensor, new_tensor
 from llmviz.ggml.types import GGMLType
 
@@ -211,13 +212,17 @@ class InputAttnKV:
     (the V cache is transposed), ``attn_inp_kq_mask`` float32 ``[n_kv, n_tokens / n_stream, 1,
     n_stream]``.
 
-    `part` is the cache of a pair that it belongs to, ``"base"`` or ``"swa"``; empty: the only one.
+    `k_rot` and `v_rot` are the Hadamard matrices that a quantized K and V are mixed with, float32
+    ``[n, n]``; None where they are not. `part` is the cache of a pair that it belongs to,
+    ``"base"`` or ``"swa"``; empty: the only one.
     """
 
     k_idxs: Tensor
     v_idxs: Tensor
     kq_mask: Tensor
     part: str = ""
+    k_rot: Tensor | None = None
+    v_rot: Tensor | None = None
 
     @classmethod
     def make(cls, params: GraphParams, part: str = "") -> InputAttnKV:
@@ -238,6 +243,12 @@ class InputAttnKV:
             new_tensor(GGMLType.I64, n_v, name=f"attn_inp_v_idxs{suffix}", is_input=True),
             mask,
             part,
+            *(
+                new_tensor(GGMLType.F32, n, n, name=f"attn_inp_{x}_rot{suffix}", is_input=True)
+                if n
+                else None
+                for x, n in zip("kv", kv.cache.rotation, strict=True)
+            ),
         )
 
     def kv_of(self, params: GraphParams) -> Any:
@@ -250,7 +261,8 @@ class InputAttnKV:
 
     def tensors(self) -> list[Tensor]:
         """See `GraphInput`."""
-        return [self.k_idxs, self.v_idxs, self.kq_mask]
+        rotations = [t for t in (self.k_rot, self.v_rot) if t is not None]
+        return [self.k_idxs, self.v_idxs, self.kq_mask, *rotations]
 
     def set_input(self, params: GraphParams) -> None:
         """See `GraphInput`."""
@@ -258,6 +270,9 @@ class InputAttnKV:
         mctx.set_input_k_idxs(_array(self.k_idxs))
         mctx.set_input_v_idxs(_array(self.v_idxs))
         mctx.set_input_kq_mask(_array(self.kq_mask), params.cparams.causal_attn)
+        for rot in (self.k_rot, self.v_rot):
+            if rot is not None:
+                _array(rot)[...] = hadamard(np.eye(rot.ne[0], dtype=np.float32))
 
     def can_reuse(self, params: GraphParams) -> bool:
         """See `GraphInput`."""

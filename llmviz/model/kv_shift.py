@@ -3,7 +3,7 @@
 ↔ src/llama-kv-cache.cpp (build_rope_shift)
 
 A key was stored rotated by its position; turning it by the difference is the same as storing it
-anew.
+anew. One that was also mixed by a Hadamard matrix, as before it was quantized, is mixed back first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from llmviz.ggml.backends.cpu_matmul import hadamard
 from llmviz.ggml.backends.rope import RopeTable
 from llmviz.model.arch import ModelWeights
 from llmviz.model.cparams import CParams
@@ -37,6 +38,7 @@ def make_k_shift(
     if hp.rope_type == "none":
         return None
     leaves = kv.k
+    rotation = (kv.base if isinstance(kv, KVTensorsISWA) else kv).cache.rotation
     params: dict[str, Any] = {
         "n_rot": hp.n_rot,
         "n_ctx_orig": c.n_ctx_orig_yarn,
@@ -60,7 +62,11 @@ def make_k_shift(
         if not len(cells):
             return
         rows = leaf.array.reshape(-1, leaf.ne[0])  # [n_stream * kv_size, n_embd_k_gqa]
-        keys = rows[cells].astype(np.float32).reshape(len(cells), hp.n_head_kv(il), -1)
+        keys = rows[cells].astype(np.float32)
+        width = rotation[0]
+        if width:
+            keys = hadamard(keys.reshape(-1, width))
+        keys = keys.reshape(len(cells), hp.n_head_kv(il), -1)
         base, scale = hp.rope_freqs_of(il, c)
         factors = weights.rope_factors(il, c.n_ctx_seq > hp.n_ctx_orig_yarn)
         table = RopeTable(
@@ -71,6 +77,11 @@ def make_k_shift(
         table.refresh()
         turned = keys.copy()
         (table.rotate_norm if hp.rope_type == "norm" else table.rotate_neox)(keys, turned)
+        if width:
+            turned = hadamard(turned.reshape(-1, width))
+        if leaf.stored is not None:
+            leaf.stored.store(cells, turned.reshape(len(cells), -1))
+            return
         rows[cells] = turned.reshape(len(cells), -1)
         if leaf.mirror is not None:
             leaf.mirror.reshape(rows.shape)[cells] = rows[cells]

@@ -12,7 +12,8 @@ import numpy as np
 
 from llmviz.ggml import ops
 from llmviz.ggml.graph import Tensor
-from llmviz.ggml.types import GGMLType
+from llmviz.ggml.stored import StoredRows
+from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.memory.kv_cache import KVCache
 from llmviz.memory.kv_cache_iswa import KVCacheISWA
 from llmviz.memory.slots import SlotInfo
@@ -25,8 +26,8 @@ class KVTensors:
     """K and V of every layer as leaves ``cache_k_l<il>`` ``[n_embd_gqa, kv_size, n_stream]``.
 
     A float16 cache gets a float32 mirror, so that attention need not widen all of it for every
-    token;
-    the cache stays the truth, `refresh` copies it where something else than the graph wrote to it.
+    token; one of another type is float32 to the graph, with its blocks behind (`StoredRows`). The
+    cache stays the truth, `refresh` copies it where something else than the graph wrote to it.
 
     Parameters
     ----------
@@ -51,10 +52,17 @@ class KVTensors:
 
     def _leaf(self, name: str, type_: GGMLType, array: np.ndarray, transposed: bool) -> Tensor:
         n_stream, rows, columns = array.shape
+        columns *= TYPES[type_].block_size
         n_embd, kv_size = (rows, columns) if transposed else (columns, rows)
-        leaf = Tensor(type_, (n_embd, kv_size, n_stream), name=name).adopt(array)
-        if type_ != GGMLType.F32:
-            leaf.mirror = np.zeros(array.size, np.float32)
+        ne = (n_embd, kv_size, n_stream)
+        if type_ in (GGMLType.F32, GGMLType.F16):
+            leaf = Tensor(type_, ne, name=name).adopt(array)
+            if type_ != GGMLType.F32:
+                leaf.mirror = np.zeros(array.size, np.float32)
+            return leaf
+        values = np.zeros((n_stream, rows, columns), np.float32)
+        leaf = Tensor(GGMLType.F32, ne, name=name).adopt(values)
+        leaf.stored = StoredRows(type_, array, values)
         return leaf
 
     def refresh(self) -> None:
@@ -65,13 +73,15 @@ class KVTensors:
             return
         for leaves, transposed in ((self.k, False), (self.v, self.cache.v_trans)):
             for il, leaf in leaves.items():
+                window = (..., slice(used)) if transposed else (slice(None), slice(used))
+                if leaf.stored is not None:
+                    leaf.stored.refresh(window)
                 if leaf.mirror is None:
                     continue
                 layer = self.cache.layer(il)
                 source = layer.v if leaves is self.v else layer.k
                 assert source is not None
                 mirror = leaf.mirror.reshape(source.shape)
-                window = (..., slice(used)) if transposed else (slice(None), slice(used))
                 mirror[window] = source[window]
         self._version = self.cache.data_version
 

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from llmviz.ggml.types import GGMLType
+from llmviz.ggml.types import TYPES
 from llmviz.memory.kv_cache import KVCache
 from llmviz.memory.kv_cache_iswa import KVCacheISWA
+from llmviz.memory.kv_layers import KV_TYPES
 from llmviz.model.cparams import CParams
 from llmviz.model.hparams import HParams
 from llmviz.model.kv_tensors import KVTensors, KVTensorsISWA
 
-__all__ = ["KV_TYPES", "create_memory", "kv_tensors"]
+__all__ = ["KV_TYPES", "create_memory", "kv_tensors", "rotation"]
 
-KV_TYPES = {"f16": GGMLType.F16, "f32": GGMLType.F32}
+
+def rotation(hp: HParams, c: CParams) -> tuple[int, int]:
+    """Width of the Hadamard rotation of K and of V, 0 for none.
+
+    Values that are mixed before they are quantized lose less: no single one decides the scale of
+    its block. llama.cpp does so where the type is quantized and heads are multiples of 64 wide.
+    """
+    k = v = 0
+    if TYPES[KV_TYPES[c.type_k]].block_size > 1 and hp.n_embd_head_k % 64 == 0:
+        k = 64
+        while hp.n_embd_head_k % (2 * k) == 0:
+            k *= 2
+    if TYPES[KV_TYPES[c.type_v]].block_size > 1 and hp.n_embd_head_v % 64 == 0:
+        v = 64
+    return k, v
 
 
 def create_memory(hp: HParams, c: CParams, *, swa_full: bool = False) -> KVCache | KVCacheISWA:
@@ -42,6 +57,7 @@ def create_memory(hp: HParams, c: CParams, *, swa_full: bool = False) -> KVCache
         "use_alibi": hp.use_alibi,
         "can_shift": hp.n_pos_per_embd == 1,
         "n_embd_v_gqa_max": hp.n_embd_v_gqa_max(),
+        "rotation": rotation(hp, c),
     }
     if hp.swa_type == "none":
         return KVCache(**params)

@@ -30,8 +30,8 @@ class KVTerm:
         values of one token.
     type : str
         ``"f16"``.
-    type_size : int
-        Bytes of a value.
+    type_size, block_size : int
+        Bytes of a value; of a quantized type bytes of a block, and its values.
     layers : str
         Which layers, where not all have this shape.
     window : int
@@ -47,11 +47,13 @@ class KVTerm:
     type_size: int
     layers: str = ""
     window: int = 0
+    block_size: int = 1
 
     @property
     def nbytes(self) -> int:
         """The product."""
-        return self.n_layer * self.n_stream * self.n_cells * self.width * self.type_size
+        n_values = self.n_layer * self.n_stream * self.n_cells * self.width
+        return n_values // self.block_size * self.type_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +180,14 @@ def _terms(
     n_layer: int,
 ) -> list[KVTerm]:
     out = []
-    size = TYPES[GGMLType[kind.upper()]].type_size
+    traits = TYPES[GGMLType[kind.upper()]]
     for width in sorted(set(widths.values())):
         of = [il for il, w in widths.items() if w == width]
         which = "" if len(of) == n_layer else _runs(of)
         if width:
-            out.append(KVTerm(what, len(of), n_stream, n_cells, width, kind, size, which, window))
+            shape = (what, len(of), n_stream, n_cells, width)
+            sizes = (traits.type_size, which, window, traits.block_size)
+            out.append(KVTerm(*shape, kind, *sizes))
     return out
 
 

@@ -480,8 +480,8 @@ def test_layers_without_values() -> None:
 
 
 def test_refuses_types_and_sizes() -> None:
-    with pytest.raises(UnsupportedError, match=r"\(type_k\): 'q8_0'; supported: f32, f16"):
-        cache(type_k=GGMLType.Q8_0)
+    with pytest.raises(UnsupportedError, match=r"\(type_k\): 'q4_K'; supported: f32, f16, bf16"):
+        cache(type_k=GGMLType.Q4_K)
     with pytest.raises(UnsupportedError, match="sliding-window type: 'round'"):
         cache(swa_type="round")
     with pytest.raises(LlmvizError, match="needs n_swa >= 1"):

@@ -8,9 +8,13 @@ from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
 from llmviz.ggml.graph import Tensor
 
+__all__ = ["hadamard"]
+
 
 @op("MUL_MAT")
 def _bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
+    if node.params.get("hadamard"):
+        return _bind_hadamard(node)
     a, b, out = float_of(node.src[0]), float_of(node.src[1]), array_of(node)
     if a.ndim == 1:  # a single row
         a = a[None]
@@ -47,3 +51,33 @@ def _split_axis(x: np.ndarray, axis: int, outer: int, inner: int) -> np.ndarray:
     step = x.strides[axis]
     strides = (*x.strides[:axis], step * inner, step, *x.strides[axis + 1 :])
     return np.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+def _bind_hadamard(node: Tensor) -> Kernel:
+    x, out = float_of(node.src[1]), array_of(node)
+    return lambda: np.copyto(out, hadamard(x))
+
+
+def hadamard(x: np.ndarray) -> np.ndarray:
+    """Product of rows with the orthonormal Hadamard matrix of their width; twice is nothing.
+
+    Sums and differences of neighbours, then of pairs, and so on. ↔ ggml_compute_forward_fwht
+
+    Parameters
+    ----------
+    x : float32[..., n]
+        n a power of two.
+
+    Returns
+    -------
+    float32[..., n]
+    """
+    n = x.shape[-1]
+    out = np.ascontiguousarray(x) * (np.float32(1) / np.sqrt(np.float32(n)))
+    length = 1
+    while length < n:
+        pairs = out.reshape(-1, n // (2 * length), 2, length)
+        u, v = pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]
+        pairs[:, :, 0], pairs[:, :, 1] = u, v
+        length *= 2
+    return out

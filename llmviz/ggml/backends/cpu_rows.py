@@ -33,6 +33,10 @@ def _bind_set_rows(node: Tensor, scope: BindScope) -> Kernel:
     out = out.reshape(-1, out.shape[-1])  # streams end to end, as the ids count them
     if out.shape[-1] == 1:  # single values: the transposed V cache
         rows, out = rows[..., 0], out[..., 0]
+    stored = node.root.stored
+    if stored is not None:
+        where, width = ids, out.shape[-1] if out.ndim > 1 else 1
+        return lambda: stored.store(where, rows.reshape(-1, width))
     if node.root.mirror is None:
 
         def run() -> None:
