@@ -24,9 +24,8 @@ import { logitsZone } from "./logits.js";
 import { timeZone } from "./time.js";
 import { outputZone } from "./output.js";
 
-// One line per view: its name (panel.py's VIEWS has the same), its label, its zone (docked where it can
-// stand without a debugger). A group stays
-// together on one line where the tabs need two.
+// One line per view: its name (panel.py's VIEWS has the same), its label, its zone (docked where it
+// can stand without a debugger). A group stays together on one line where the tabs need two.
 const GROUPS = [
   ["The whole pass", [
     ["flow", "Flow", flowZone],
