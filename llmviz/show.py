@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmviz.errors import LlmvizError
 from llmviz.trace import Comparison, Debugger, Trace
+from llmviz.trace.pages import Paged
 
 if TYPE_CHECKING:
     from llmviz import widgets
@@ -217,7 +218,15 @@ def shown(dbg: Debugger) -> Any:
         return _Shown(dbg, str(error))
 
 
+def _page(run: Any, path: Any, **options: Any) -> None:
+    _widgets()
+    from llmviz.widgets.export import run_to_html
+
+    run_to_html(run, path, **options)
+
+
 Debugger.display_with = shown
+Paged.page_with = _page
 
 
 class _ShownComparison:

@@ -1,8 +1,13 @@
-"""``llmviz trace``: every node of a decode, as it is computed. ↔ examples/eval-callback"""
+"""``llmviz trace``: every node of a decode, as it is computed. ↔ examples/eval-callback
+
+With ``--html`` or ``--save`` a whole run is recorded instead, see `llmviz.cli.record`.
+"""
 
 from __future__ import annotations
 
 import re
+import secrets
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,8 +15,9 @@ import typer
 from rich.text import Text
 
 from llmviz.batch import Batch
-from llmviz.cli.generate import ChatOption, ContextOption, PromptOption, open_context, read_prompt
-from llmviz.cli.output import FileArg, examples, stdout, write_json
+from llmviz.cli.generate import ChatOption, ContextOption, open_context, read_prompt
+from llmviz.cli.output import examples, stdout, write_json
+from llmviz.cli.record import record_run, trace_to_page
 from llmviz.errors import LlmvizError
 from llmviz.events import Event
 
@@ -19,13 +25,30 @@ EXAMPLES = examples(
     'llmviz trace smollm2-135m -p "Hello"',
     "llmviz trace smollm2-135m -p \"Hello\" --filter 'kq_soft_max' --values",
     'llmviz trace model.gguf -p "Hello" --jsonl > nodes.jsonl',
+    'llmviz trace smollm2-135m -p "The capital of France is" -n 20 --html run.html',
+    'llmviz trace smollm2-135m -p "Hello" -n 20 --save run.zarr.zip',
+    "llmviz trace run.zarr.zip --html run.html",
 )
+SAVED = ".zip"
 EDGE = 3
 
 
 def trace(
-    file: FileArg,
-    prompt: PromptOption,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Path of a GGUF file, name of a known model, hf:owner/repository/file.gguf; or a "
+            "saved trace, with --html.",
+            show_default=False,
+        ),
+    ],
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            "--prompt", "-p", help="The text to go on from; - reads it from standard input."
+        ),
+    ] = None,
     ctx: ContextOption = 512,
     chat: ChatOption = False,
     filter_: Annotated[
@@ -35,8 +58,49 @@ def trace(
         bool, typer.Option("--values", help="Print the values at the edges.")
     ] = False,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="One JSON object a line.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="Record a run and write it as a page that opens from disk."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Record a run and write it as run.zarr.zip.")
+    ] = None,
+    n_predict: Annotated[
+        int, typer.Option("--n-predict", "-n", min=1, help="Tokens of a recorded run.")
+    ] = 20,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of a recorded run; a new one if not given.")
+    ] = None,
+    temp: Annotated[
+        float, typer.Option(help="Temperature of a recorded run; 0: the likeliest token.")
+    ] = 0.8,
 ) -> None:
-    """Decode a prompt and print every node: name, operation, sources, shape and sum."""
+    """Decode a prompt and print every node: name, operation, sources, shape and sum.
+
+    With --html or --save: generate, record the whole run and write it.
+    """
+    if file.endswith(SAVED):
+        if html is None or save is not None or prompt is not None:
+            raise LlmvizError(f"{file} is a saved trace: all that can be asked of it is --html")
+        trace_to_page(Path(file), html)
+        return
+    if prompt is None:
+        raise LlmvizError("a run needs a prompt: give it with -p")
+    if html is not None or save is not None:
+        if filter_ or values or jsonl:
+            raise LlmvizError("--filter, --values and --jsonl print nodes; they record nothing")
+        record_run(
+            file,
+            prompt,
+            n_predict=n_predict,
+            n_ctx=ctx,
+            chat=chat,
+            seed=secrets.randbits(32) if seed is None else seed,
+            temp=temp,
+            html=html,
+            save=save,
+        )
+        return
     wanted = _matcher(filter_)
     model, context = open_context(file, ctx)
     ids = model.vocab.tokenize(read_prompt(model, prompt, chat), parse_special=True)

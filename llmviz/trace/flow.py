@@ -15,7 +15,7 @@ import numpy as np
 
 from llmviz.trace.flow_graph import Column, Layout, lay_out, layer_of, stem
 
-__all__ = ["ABSENT", "EARLIER", "NOW", "SHOWN", "Flow", "Row", "Strip"]
+__all__ = ["ABSENT", "EARLIER", "NOW", "SHOWN", "Flow", "Row", "Strip", "every_layer", "head_first"]
 
 SHOWN = 40
 """Rows that are still legible."""
@@ -58,6 +58,13 @@ class Strip:
     bins: np.ndarray
     high: np.ndarray
     n: int
+
+
+def every_layer(name: str) -> bool:
+    """Whether a flow of any layer shows a node: what to ask a recorder to keep for all of them."""
+    if name in _OUTSIDE or name in _INPUTS:
+        return True
+    return layer_of(name) >= 0 and " (" not in name and stem(name) != "norm"
 
 
 class Wanted:
@@ -145,16 +152,16 @@ class Flow:
         """Heads of its keys; several query heads share one of them."""
         return next((c.heads for c in self.columns if stem(c.id) == "Kcur"), 0)
 
-    def update(self) -> None:
-        """Bring rows and columns in line with the run."""
+    def update(self, passes: int = 2 * SHOWN) -> None:
+        """Bring rows and columns in line with the run, with the positions of its last passes."""
         recorder = self.dbg.recorder
         if self.wanted.layer != self.layer or recorder is not self._asked:
             self._ask(cache=False)
         self._lay_out()
         self._positions = {}
-        for kept in recorder.values("inp_pos")[-2 * SHOWN :]:
+        for kept in recorder.values("inp_pos")[-passes:]:
             self._positions[kept.pass_] = (kept.array.reshape(-1), np.arange(kept.array.size))
-        for kept in recorder.values("out_ids")[-2 * SHOWN :]:
+        for kept in recorder.values("out_ids")[-passes:]:
             if kept.pass_ in self._positions:
                 pos = self._positions[kept.pass_][0]
                 self._positions[kept.pass_] = (pos, kept.array.reshape(-1))
@@ -279,7 +286,7 @@ class Flow:
                 row = int(hit[0])
                 place = f"{row}"
                 if column.kind != "vector":
-                    place = f"{head},{row}" if _head_first(column) else f"{row},{head}"
+                    place = f"{head},{row}" if head_first(column) else f"{row},{head}"
                 return (
                     self._lines(kept.array, column)[row],
                     f"{column.id}[{place},{{}}]",
@@ -327,7 +334,7 @@ class Flow:
         if column.kind == "vector":
             return array.reshape(-1, array.shape[-1])
         head = self.head_of(column)
-        if _head_first(column):
+        if head_first(column):
             return array[head]
         if array.ndim == 2:  # before its reshape
             array = array.reshape(array.shape[0], column.heads, -1)
@@ -388,6 +395,16 @@ class Flow:
             if found:
                 yield [r for r, _ in found], window[1][[c for _, c in found]], -1
 
+    def held(self, column: Column) -> Iterator[tuple[np.ndarray, np.ndarray, int, int]]:
+        """All that is held of a column, the oldest first.
+
+        Positions [rows], values [rows, n] of the chosen head, number of the pass, event number.
+        """
+        for kept in self.dbg.recorder.values(column.id):
+            positions = self._pos_of(kept, column)
+            if positions.size:
+                yield positions, self._lines(kept.array, column), kept.pass_, kept.n
+
     def _cell_of(self) -> dict[int, int]:
         """The cell of the cache that each position lies in."""
         cells = self.dbg.recorder.cells
@@ -436,7 +453,8 @@ def graph_of(dbg: Any) -> Any:
     return getattr(getattr(dbg.ctx, "graph", None), "gf", None)
 
 
-def _head_first(column: Column) -> bool:
+def head_first(column: Column) -> bool:
+    """Whether a node has its heads before its tokens."""
     return column.kind == "matrix" or stem(column.id) == "kqv"
 
 
@@ -444,7 +462,7 @@ def _count(column: Column, array: np.ndarray) -> int:
     """How many tokens a kept array has."""
     if array.ndim < 2:
         return 1
-    return array.shape[1] if _head_first(column) and array.ndim == 3 else array.shape[0]
+    return array.shape[1] if head_first(column) and array.ndim == 3 else array.shape[0]
 
 
 def bins_of(n: int, most: int) -> int:

@@ -18,6 +18,7 @@ from llmviz.trace.debugger import Debugger
 from llmviz.trace.edits import Intervention
 from llmviz.trace.opened_cursor import Cursor
 from llmviz.trace.opened_parts import HeldModel, Past, held_branches, held_edits
+from llmviz.trace.pages import Paged
 from llmviz.trace.samplings import SamplerRow
 from llmviz.trace.storage_read import Stored
 from llmviz.trace.storage_zip import MOST_BYTES, TraceError
@@ -67,7 +68,7 @@ def open_trace(path: str | os.PathLike[str], *, max_bytes: int = MOST_BYTES) -> 
     return Trace(path, max_bytes=max_bytes)
 
 
-class Trace(Cursor):
+class Trace(Cursor, Paged):
     """A recorded run with a cursor; made by `open_trace`.
 
     Offers what views read of a `Debugger`. Steps go from one recorded event to the next; nodes that

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from llmviz.trace.breaking import Breaking
+from llmviz.trace.flow import every_layer
+from llmviz.trace.pages import Paged
 from llmviz.trace.records import Alternative, CellsRecord
 from llmviz.trace.samplings import SamplerRow, Samplings
 from llmviz.trace.summary import Statistics
@@ -239,7 +241,7 @@ class RunLog:
             self._cells = change.after(self._cells)
 
 
-class Logged(Breaking):
+class Logged(Breaking, Paged):
     """A debugger that keeps a `RunLog` beside its recorder.
 
     Attributes
@@ -254,15 +256,18 @@ class Logged(Breaking):
         """What each sampler did, at every token of this branch, the oldest first."""
         return self.log.samplers
 
+    def keep_all(self) -> None:
+        """Keep, from now on, the values that a page or a trace shows of every layer.
+
+        That is what the flow view draws: for SmolLM2-135M some 1.2 MB a token. What does not fit
+        the recorder's budget (``Debugger(..., budget=512 << 20)``) goes, the oldest first.
+        """
+        self.recorder.ask("keep_all", every_layer)
+
     @property
     def can_go_back(self) -> bool:
         """Whether earlier events can be shown again: a bare generator runs only once."""
         return self._source.can_go_back
-
-    @property
-    def points(self) -> list[Any]:
-        """The moments that the run can come back to, see `llmviz.trace.history.Point`."""
-        return self._source.history.points
 
     def _begin_run(self) -> None:
         before = getattr(self, "log", None)

@@ -5,6 +5,7 @@ Does not know of the debugger (`follow.py`) nor of any one view.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import anywidget
@@ -63,6 +64,21 @@ class View(anywidget.AnyWidget):
             layout = self.layout  # ours alone: every widget makes one and leaves it behind
             super().close()
             layout.close()
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the view as one page that opens from disk, without a kernel.
+
+        It shows what the view shows now. Of a panel, the run that it shows can be walked, see
+        `llmviz.Debugger.to_html`.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+        """
+        from llmviz.widgets.export import view_to_html  # it knows the panel, which is a view
+
+        view_to_html(self, path)
 
     def __enter__(self) -> View:
         return self
