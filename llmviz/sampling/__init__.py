@@ -1,12 +1,16 @@
 """Sampling: from the logits of one position to one token. ↔ src/llama-sampler.cpp.
 
 Reading order: `candidates` (the data), `sampler` (the interface and the chain), `dist`,
-`truncation`, `temperature`, `penalties`, `logit_bias`, then the rest.
+`truncation`, `temperature`, `penalties`, `logit_bias`, then the rest; `common` is the chain of
+llama.cpp's tools.
 """
 
+from llmviz.sampling.adaptive_p import AdaptiveP
 from llmviz.sampling.candidates import TokenDataArray
+from llmviz.sampling.common import SamplingParams, common_chain
 from llmviz.sampling.dist import Dist, Greedy
 from llmviz.sampling.dry import DRY
+from llmviz.sampling.infill import Infill
 from llmviz.sampling.logit_bias import LogitBias
 from llmviz.sampling.mirostat import Mirostat, MirostatV2
 from llmviz.sampling.penalties import Penalties
@@ -23,9 +27,11 @@ __all__ = [
     "LLAMA_DEFAULT_SEED",
     "SAMPLERS",
     "XTC",
+    "AdaptiveP",
     "Chain",
     "Dist",
     "Greedy",
+    "Infill",
     "LogitBias",
     "MinP",
     "Mirostat",
@@ -33,6 +39,7 @@ __all__ = [
     "Penalties",
     "Sampler",
     "SamplerStep",
+    "SamplingParams",
     "Temp",
     "TempExt",
     "TokenDataArray",
@@ -41,5 +48,6 @@ __all__ = [
     "TopP",
     "Typical",
     "Why",
+    "common_chain",
     "make_sampler",
 ]

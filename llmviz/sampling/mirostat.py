@@ -14,7 +14,7 @@ from llmviz.sampling._float32 import f32, log2f, logf, powf
 from llmviz.sampling._params import INT32_MAX, integer, real
 from llmviz.sampling._params import seed as check_seed
 from llmviz.sampling.candidates import TokenDataArray
-from llmviz.sampling.rng import LLAMA_DEFAULT_SEED, Rng
+from llmviz.sampling.rng import LLAMA_DEFAULT_SEED, Rng, draw_by_probability
 from llmviz.sampling.sampler import Sampler, Why
 
 __all__ = ["Mirostat", "MirostatV2"]
@@ -35,13 +35,8 @@ class _Steered(Sampler):
 
     def _draw(self, cur: TokenDataArray) -> None:
         """Draw by `cur.p` (no number is drawn for a single candidate) and move mu."""
-        self.last_draw, self.last_mu, cur.selected = None, self.mu, 0
-        if cur.size > 1:
-            self.last_draw = self.rng.uniform()
-            p = cur.p.astype(np.float64)  # [n]
-            run = np.add.accumulate(p / np.add.accumulate(p)[-1])
-            run[-1] = 1.0
-            cur.selected = int(np.searchsorted(run, self.last_draw))
+        self.last_mu = self.mu
+        cur.selected, self.last_draw = draw_by_probability(cur.p, self.rng)
         surprise = -log2f(cur.p[cur.selected])
         self.mu = self.mu - f32(self.eta) * (surprise - f32(self.tau))
 

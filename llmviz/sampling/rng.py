@@ -10,8 +10,9 @@ import secrets
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["LLAMA_DEFAULT_SEED", "Rng"]
+__all__ = ["LLAMA_DEFAULT_SEED", "Rng", "draw_by_probability"]
 
 LLAMA_DEFAULT_SEED = 0xFFFFFFFF
 """This seed asks for a random one, drawn anew at each reset."""
@@ -64,3 +65,28 @@ class Rng:
         out._bits = np.random.MT19937(0)
         out._bits.state = self._bits.state
         return out
+
+
+def draw_by_probability(p: NDArray[np.float32], rng: Rng) -> tuple[int, float | None]:
+    """Draw a place by its probability, as ``std::discrete_distribution`` does.
+
+    Parameters
+    ----------
+    p : float32[n]
+        n > 0.
+    rng : Rng
+        Gives one number, none where n is 1.
+
+    Returns
+    -------
+    place : int
+    draw : float or None
+        The number drawn.
+    """
+    if p.size < 2:
+        return 0, None
+    draw = rng.uniform()
+    wide = p.astype(np.float64)  # [n]
+    run = np.add.accumulate(wide / np.add.accumulate(wide)[-1])
+    run[-1] = 1.0
+    return int(np.searchsorted(run, draw)), draw

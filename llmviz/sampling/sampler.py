@@ -200,7 +200,10 @@ class Chain(Sampler):
 
     @classmethod
     def default(cls, seed: int = LLAMA_DEFAULT_SEED) -> Chain:
-        """Return the chain that llama.cpp's tools start with: their order, their defaults."""
+        """Return what llama.cpp's tools start with: their order, their defaults.
+
+        Without the samplers that these switch off; see `common_chain` for all of them.
+        """
         names = ("penalties", "top-k", "top-p", "min-p", "temp")
         return cls([*(make_sampler(name) for name in names), make_sampler("dist", seed=seed)])
 

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llmviz.sampling import DRY, Chain, Dist, LogitBias, Penalties, Sampler, TokenDataArray
-from llmviz.sampling.sampler import SAMPLERS
-
-NO_VOCAB = 0
+from llmviz.sampling import DRY, AdaptiveP, Dist, LogitBias, Penalties, Sampler, TokenDataArray
+from tests.sampling.beside import NO_VOCAB, ROUNDS, ours, run_beside
 
 CHAINS: dict[str, list[tuple[Any, ...]]] = {
     "default": [
@@ -45,45 +43,12 @@ CHAINS: dict[str, list[tuple[Any, ...]]] = {
     "typical_keep": [("top_k", 60), ("typical", 0.3, 5), ("min_p", 0.1, 1), ("dist", 8)],
     "mirostat_v2": [("mirostat_v2", 5, 5.0, 0.1)],
     "mirostat_v2_short": [("top_k", 30), ("mirostat_v2", 5, 2.0, 0.3)],
+    "adaptive_p": [("adaptive_p", 0.3, 0.9, 42)],
+    "adaptive_p_after_min_p": [("min_p", 0.02, 1), ("adaptive_p", 0.1, 0.5, 6)],
+    "adaptive_p_sorted": [("top_k", 60), ("adaptive_p", 0.9, 2.0, 6)],
+    "adaptive_p_off": [("top_k", 60), ("adaptive_p", -1.0, 0.9, 3)],
     "penalties_forget": [("penalties", NO_VOCAB, 5, 0.9, 0.0, 0.1), ("dist", 3)],
 }
-
-
-def ours(chain: list[tuple[Any, ...]]) -> Chain:
-    samplers: list[Sampler] = []
-    for name, *args in chain:
-        if name in ("penalties", "logit_bias"):
-            args = args[1:]  # no n_vocab
-        samplers.append(SAMPLERS[name.replace("_", "-")](*args))
-    return Chain(samplers)
-
-
-def check(cur: TokenDataArray, right: Any) -> None:
-    assert (cur.size, cur.sorted, cur.selected_id) == (right.id.size, right.sorted, right.token)
-    # Equal logits may come in any order, so ids are compared where order is by id or as a set.
-    assert set(cur.id.tolist()) == set(right.id.tolist())
-    np.testing.assert_array_equal(np.sort(cur.logit), np.sort(right.logit))
-    if cur.sorted:
-        np.testing.assert_array_equal(cur.logit, right.logit)
-    np.testing.assert_allclose(np.sort(cur.p), np.sort(right.p), rtol=1e-6, atol=0)
-
-
-def run_beside(
-    chain: Chain, reference: Any, n_vocab: int, rounds: int, rng: np.random.Generator
-) -> None:
-    for _ in range(rounds):
-        spread = rng.choice([0.5, 1, 3, 6])
-        logits = (rng.normal(size=n_vocab) * spread).astype(np.float32)
-        cur = TokenDataArray.from_logits(logits)
-        for event, right in zip(chain.apply_steps(cur), reference.apply_each(logits), strict=True):
-            check(event.value, right)
-        token = cur.selected_id
-        if rng.random() < 0.9:
-            chain.accept(token)
-            reference.accept(token)
-        if rng.random() < 0.05:
-            chain.reset()
-            reference.reset()
 
 
 @pytest.mark.parametrize("n_vocab", [50, 1500, 20_000])
@@ -91,14 +56,15 @@ def run_beside(
 def test_after_each_sampler(llamacpp: ModuleType, name: str, n_vocab: int) -> None:
     with llamacpp.ReferenceChain(CHAINS[name]) as reference:
         rng = np.random.default_rng([n_vocab, len(name)])
-        run_beside(ours(CHAINS[name]), reference, n_vocab, 8 if n_vocab > 5000 else 25, rng)
+        rounds = ROUNDS or (8 if n_vocab > 5000 else 25)
+        run_beside(ours(CHAINS[name]), reference, n_vocab, rounds, rng)
 
 
 @pytest.mark.parametrize("n_vocab", [50, 1500, 20_000])
 def test_mirostat(llamacpp: ModuleType, n_vocab: int) -> None:
     spec = [("mirostat", n_vocab, 6, 4.0, 0.1, 100)]
     with llamacpp.ReferenceChain(spec) as reference:
-        run_beside(ours(spec), reference, n_vocab, 12, np.random.default_rng(n_vocab))
+        run_beside(ours(spec), reference, n_vocab, ROUNDS or 12, np.random.default_rng(n_vocab))
 
 
 def test_names(llamacpp: ModuleType) -> None:
@@ -140,6 +106,7 @@ ODD_SAMPLERS: list[tuple[Any, ...]] = [
     ("typical", 0.5, 1),
     ("xtc", 1.0, 0.1, 0, 3),
     ("top_n_sigma", 1.0),
+    ("adaptive_p", 0.4, 0.9, 5),
 ]
 
 
@@ -256,3 +223,22 @@ def test_dry_text_breakers(
                 lowered += bool(cur.logit.any())
                 broken += not cur.logit.any()
         assert lowered > 5 and broken > 2
+
+
+def test_adaptive_p_remembers_only_what_it_drew_itself() -> None:
+    logits = np.array([2.0, 1.0, 0.5, -INF], np.float32)
+    sampler = AdaptiveP(0.5, 0.9, 1)
+    cur = TokenDataArray.from_logits(logits)
+    sampler.apply(cur)
+    before = sampler.weighted_sum
+    sampler.accept(3)  # another token was put in its place
+    assert sampler.weighted_sum == before
+    sampler.apply(TokenDataArray.from_logits(logits))
+    twin = sampler.clone()
+    for s in (sampler, twin):
+        s.accept(s._pending[0])
+        s.apply(TokenDataArray.from_logits(logits))
+    assert twin.weighted_sum == sampler.weighted_sum != before
+    assert twin._pending == sampler._pending and twin.last_draw == sampler.last_draw
+    sampler.reset()
+    assert (sampler.weighted_sum, sampler._pending) == (before, (-1, -1))
