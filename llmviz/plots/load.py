@@ -123,10 +123,11 @@ def _steps(ax: Any, x: Loading, wide: float, line: float, style: Style) -> None:
 def _term(t: KVTerm, narrow: bool) -> tuple[str, str]:
     streams = f"{t.n_stream} sequences × " if t.n_stream > 1 else ""
     layers = f" (layers {t.layers})" if t.layers else ""
+    block = "" if t.block_size == 1 else f"/{t.block_size}"
     values, size = (" values", f" bytes ({t.type})") if not narrow else ("", f" ({t.type})")
     return (
         f"{t.n_layer} layers{layers} × {streams}{t.n_cells:,} cells × {t.width:,}{values} × "
-        f"{t.type_size}{size}",
+        f"{t.type_size}{block}{size}",
         _mib(t.nbytes),
     )
 

@@ -9,14 +9,13 @@ from typing import Any
 import traitlets as t
 
 from llmviz.errors import LlmvizError
+from llmviz.memory.kv_layers import KV_TYPES
 from llmviz.trace.kv_size import KVSize, kv_size, kv_size_of
 from llmviz.trace.loading import Loading, loading_of, of_path, of_run
 from llmviz.widgets.base import View
 from llmviz.widgets.follow import weakly
 
 __all__ = ["LoadView"]
-
-_KV_TYPES = ("f16", "f32")
 
 
 class LoadView(View):
@@ -50,8 +49,8 @@ class LoadView(View):
         file, memory (bytes), loaded, how, compute (bytes of the arena that graphs work in; 0 before
         there is a context), copies (bytes of the cache's float32 copies).
     kv : dict
-        terms ({what, n_layer, n_stream, n_cells, width, type, type_size, layers, window,
-        nbytes}), k, v,
+        terms ({what, n_layer, n_stream, n_cells, width, type, type_size, block_size,
+        layers, window, nbytes}), types (that K and V may have), k, v,
         nbytes, per_token, n_ctx, n_ctx_seq, asked, rules, n_ctx_train, n_head_kv, n_embd_head_k,
         n_embd_head_v; ``own`` says what the context has: n_ctx, n_seq_max, kv_unified, type_k,
         type_v, nbytes. `reason` says why there is no formula; `known` whether the hyperparameters
@@ -65,8 +64,8 @@ class LoadView(View):
     n_ctx = t.Int(0, min=0).tag(sync=True)
     n_seq_max = t.Int(1, min=1).tag(sync=True)
     kv_unified = t.Bool(False).tag(sync=True)
-    type_k = t.Enum(_KV_TYPES, default_value="f16").tag(sync=True)
-    type_v = t.Enum(_KV_TYPES, default_value="f16").tag(sync=True)
+    type_k = t.Enum(tuple(KV_TYPES), default_value="f16").tag(sync=True)
+    type_v = t.Enum(tuple(KV_TYPES), default_value="f16").tag(sync=True)
     about = t.Dict().tag(sync=True)
     steps: t.List = t.List().tag(sync=True)
     hparams: t.List = t.List().tag(sync=True)
@@ -223,7 +222,7 @@ class LoadView(View):
             self.kv = {**size_dict(self.size(), x.hp), "own": own_size(x.ctx), "reason": ""}
         except (LlmvizError, IndexError) as error:
             self.kv = {"terms": [], "rules": [], "own": own_size(x.ctx), "reason": str(error)}
-        self.kv = {**self.kv, "known": x.hp is not None}
+        self.kv = {**self.kv, "known": x.hp is not None, "types": list(KV_TYPES)}
 
     def _on_message(self, _: Any, message: Any, buffers: Any) -> None:
         if isinstance(message, dict) and message.get("ask") == "load-reset":
@@ -273,8 +272,14 @@ def term_text(term: dict[str, Any]) -> str:
     streams = f"{term['n_stream']} streams × " if term["n_stream"] > 1 else ""
     return (
         f"{term['n_layer']} layers × {streams}{term['n_cells']:,} cells × {term['width']:,} values "
-        f"× {term['type_size']} bytes ({term['type']}) = {term['nbytes'] / 2**20:,.2f} MiB"
+        f"× {bytes_text(term)} ({term['type']}) = {term['nbytes'] / 2**20:,.2f} MiB"
     )
+
+
+def bytes_text(term: dict[str, Any]) -> str:
+    """Bytes of a value; of a quantized type bytes of a block by its values."""
+    block = term["block_size"]
+    return f"{term['type_size']} bytes" if block == 1 else f"{term['type_size']}/{block} bytes"
 
 
 def size_dict(size: KVSize, hp: Any) -> dict[str, Any]:
@@ -282,7 +287,7 @@ def size_dict(size: KVSize, hp: Any) -> dict[str, Any]:
     heads = {hp.n_head_kv(il) for il in range(hp.n_layer)}
     names = (
         *("what", "n_layer", "n_stream", "n_cells", "width", "type", "type_size", "layers"),
-        *("window", "nbytes"),
+        *("block_size", "window", "nbytes"),
     )
     return {
         "terms": [{n: getattr(x, n) for n in names} for x in size.terms],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tiny_archs import write_arch
 
 import llmviz
 from llmviz.batch import Batch
@@ -169,3 +170,38 @@ def test_misuse_is_named(model):
     with pytest.raises(BatchError, match="invalid token"):
         batched_of(Batch([10**6]), ctx)
     assert isinstance(batched_of(Batch([1]), ctx), Batched)
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_layers_with_a_window_have_cells_and_a_mask_of_their_own(tmp_path, unified):
+    keys = {
+        "block_count": 2,
+        "attention.key_length": 16,
+        "attention.value_length": 16,
+        "attention.sliding_window": 3,
+        "attention.sliding_window_pattern": 2,
+    }
+    windowed = llmviz.load(write_arch(tmp_path / "x.gguf", "gemma3", keys=keys))
+    ctx = windowed.context(n_ctx=512, n_seq_max=2, n_ubatch=5, kv_unified=unified)
+    ctx.decode(two(4, 2))
+    batch = two(6, 5)
+    batch.pos = [*range(4, 10), *range(2, 7)]
+    before = [c.pos.tobytes() for kv in ctx.memory.caches.values() for c in kv.cells]
+    x = of_batch(batch, ctx)
+    masks = {end: [x.mask(k, end) for k in range(len(x.ubatches))] for end in x.caches}
+    assert [c.pos.tobytes() for kv in ctx.memory.caches.values() for c in kv.cells] == before
+    assert x.caches == ["", "_swa"]
+    real: dict[str, list] = {"": [], "_swa": []}
+    for event in ctx.decode_steps(batch, lambda name: False):
+        for end, found in real.items():
+            if event.name == MASK + end:
+                found.append(np.array(event.value))
+    for end, found in real.items():
+        assert len(found) == len(masks[end]) > 1
+        for m, a in zip(masks[end], found, strict=True):
+            np.testing.assert_array_equal(m.rows, a.reshape(m.rows.shape))
+        for i in range(len(batch)):
+            stream, cell = x.slot(i, end)
+            assert ctx.memory.caches[end].cells[stream].tok[cell] == batch.token[i]
+    last = masks["_swa"][-1]
+    assert max(len(last.sees(r)) for r in range(len(last.rows))) == 3

@@ -7,6 +7,7 @@ import re
 import gguf as official
 import numpy as np
 import pytest
+from tiny_archs import write_arch
 
 import llmviz
 from llmviz.errors import GGUFError, LlmvizError
@@ -25,12 +26,13 @@ ASKED = [
     {"n_ctx": 1000, "n_seq_max": 3},
     {"n_ctx": 64, "n_seq_max": 7, "type_k": "f32"},
     {"n_ctx": 1000, "n_seq_max": 3, "kv_unified": True, "type_v": "f32"},
+    {"n_ctx": 512, "type_k": "q8_0", "type_v": "q4_0"},
 ]
 
 
 @pytest.fixture(scope="module")
 def model(tiny_model):
-    return llmviz.load(tiny_model(n_layer=3, n_head=4, n_head_kv=2))
+    return llmviz.load(tiny_model(n_layer=3, n_embd=128, n_head=4, n_head_kv=2))
 
 
 @pytest.mark.parametrize("params", ASKED, ids=str)
@@ -47,7 +49,8 @@ def test_the_formula_is_what_a_context_allocates(model, params):
 @pytest.mark.parametrize("params", ASKED, ids=str)
 def test_the_formula_is_llamacpps_too(model, params, llamacpp):
     size = kv_size(model.hparams, **params)
-    with llamacpp.Reference(model.path, **params) as reference:
+    quantized = "q" in params.get("type_v", "")
+    with llamacpp.Reference(model.path, flash_attn=quantized, **params) as reference:
         assert reference.context_value("n_ctx") == size.params.n_ctx
         assert reference.context_value("n_ctx_seq") == size.params.n_ctx_seq
         log = "".join(line.text for line in reference.log)
@@ -59,7 +62,7 @@ def test_the_formula_is_llamacpps_too(model, params, llamacpp):
 def test_nothing_is_allocated_for_a_size(model):
     size = kv_size(model.hparams, n_ctx=10**12)
     assert size.nbytes > 10**13
-    for params, word in (({"n_seq_max": 999}, "n_seq_max"), ({"type_k": "q4_0"}, "q4_0")):
+    for params, word in (({"n_seq_max": 999}, "n_seq_max"), ({"type_k": "q2_k"}, "q2_k")):
         with pytest.raises(LlmvizError, match=word):
             kv_size(model.hparams, **params)
 
@@ -131,3 +134,39 @@ def test_weights_are_counted_by_type_and_by_place(tiny_model):
     q8 = next(t for t in w.types if t.type == "Q8_0")
     assert q8.file == sum(i.nbytes for i in infos.values() if i.type.name == "Q8_0")
     assert weights_of(None, model.gguf).devices == ("",)
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory):
+    """Six layers; five of them see a window of 40 tokens and have a cache of their own."""
+    keys = {
+        "block_count": 6,
+        "attention.key_length": 16,
+        "attention.value_length": 16,
+        "attention.sliding_window": 40,
+    }
+    return llmviz.load(write_arch(tmp_path_factory.mktemp("w") / "x.gguf", "gemma3", keys=keys))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"n_ctx": 4096},
+        {"n_ctx": 4096, "n_ubatch": 64, "n_seq_max": 2},
+        {"n_ctx": 4096, "n_ubatch": 200, "n_seq_max": 8, "kv_unified": True},
+        {"n_ctx": 1024, "swa_full": True},
+    ],
+    ids=str,
+)
+def test_layers_with_a_window_have_a_formula_of_their_own(windowed, params, llamacpp):
+    size = kv_size(windowed.hparams, **params)
+    ctx = windowed.context(**params)
+    assert size.nbytes == ctx.memory.total_size() and kv_size_of(ctx) == size
+    assert {t.window for t in size.terms} == {0, 40}
+    assert {t.layers for t in size.terms} == {"0..4", "5"}
+    assert any("swa" in r or "window of 40" in r for r in size.rules)
+    with llamacpp.Reference(windowed.path, **{"swa_full": False, **params}) as reference:
+        log = "".join(line.text for line in reference.log)
+    found = re.findall(r"llama_kv_cache: size = +([\d.]+) MiB", log)
+    assert len(found) == 2
+    assert sum(map(float, found)) == pytest.approx(size.nbytes / 2**20, abs=0.012)

@@ -35,7 +35,7 @@ export function loadZone(host) {
   const number = h("input", { type: "number", min: 0, step: 1, "aria-label": "n_ctx", "data-load": "n_ctx", onchange: () => move("n_ctx", Math.max(0, Math.round(Number(number.value)) || 0)) });
   const sequences = h("input", { type: "number", min: 1, max: 256, step: 1, "aria-label": "n_seq_max", "data-load": "n_seq_max", onchange: () => move("n_seq_max", Math.max(1, Math.min(256, Math.round(Number(sequences.value)) || 1))) });
   const unified = h("input", { type: "checkbox", "data-load": "kv_unified", onchange: () => move("kv_unified", unified.checked) });
-  const pick = (trait) => h("select", { "data-load": trait, "aria-label": trait, "data-lm-suppress-shortcuts": "true", onchange: (e) => move(trait, e.target.value) }, ["f16", "f32"].map((k) => h("option", { value: k }, k)));
+  const pick = (trait) => h("select", { "data-load": trait, "aria-label": trait, "data-lm-suppress-shortcuts": "true", onchange: (e) => move(trait, e.target.value) }, []);
   const typeK = pick("type_k"), typeV = pick("type_v");
   const own = h("button", { type: "button", class: "lv-button lv-small", "data-action": "load-reset", onclick: () => host.ask({ ask: "load-reset" }) });
   const controls = h("div", { class: "lv-row lv-load-controls" },
@@ -83,8 +83,10 @@ export function loadZone(host) {
     if (focus !== number) number.value = model.get("n_ctx");
     if (focus !== sequences) sequences.value = model.get("n_seq_max");
     unified.checked = !!model.get("kv_unified");
-    typeK.value = model.get("type_k");
-    typeV.value = model.get("type_v");
+    for (const [select, trait] of [[typeK, "type_k"], [typeV, "type_v"]]) {
+      if (select.options.length !== (kv.types || []).length) fill(select, (kv.types || []).map((k) => h("option", { value: k }, k)));
+      select.value = model.get(trait);
+    }
     const same = mine.nbytes !== undefined && ["n_seq_max", "kv_unified", "type_k", "type_v"].every((k) => model.get(k) === mine[k]) && model.get("n_ctx") === mine.asked;
     own.hidden = mine.nbytes === undefined || same;
     own.textContent = `as the context has it (n_ctx ${count(mine.n_ctx || 0)})`;
@@ -93,12 +95,14 @@ export function loadZone(host) {
       fill(rules);
       return same;
     }
-    const heads = (x) => (kv.n_head_kv ? `${x.what === "K" ? "K" : "V"} values: ${kv.n_head_kv} KV heads × ${x.what === "K" ? kv.n_embd_head_k : kv.n_embd_head_v}` : `${x.what} values of a token`);
+    const heads = (x) => (kv.n_head_kv ? `${kv.n_head_kv} KV head${kv.n_head_kv === 1 ? "" : "s"} × ${x.what === "K" ? kv.n_embd_head_k : kv.n_embd_head_v}` : `values of a token`);
+    const each = (x, i) => (x.block_size === 1 ? factor(x.type_size, `bytes (${x.type})`, `kv.terms[${i}].type_size`)
+      : h("span", { class: "lv-load-factor" }, value(`${x.type_size}/${x.block_size}`, x.type_size / x.block_size, `kv.terms[${i}].type_size`), h("small", {}, `bytes (${x.type}: ${x.type_size} for ${x.block_size})`)));
     const line = (x, i) => h("div", { class: `lv-load-line lv-load-${x.what}` }, h("b", {}, x.what, x.layers || x.window ? h("small", { class: "lv-load-which" }, [x.layers ? `layers ${x.layers}` : "", x.window ? `window ${count(x.window)}` : ""].filter(Boolean).join(", ")) : null),
       factor(x.n_layer, x.n_layer === 1 ? "layer" : "layers", `kv.terms[${i}].n_layer`), times(),
       x.n_stream > 1 ? [factor(x.n_stream, "sequences", `kv.terms[${i}].n_stream`), times()] : null,
       factor(x.n_cells, "cells", `kv.terms[${i}].n_cells`), times(), factor(x.width, heads(x), `kv.terms[${i}].width`), times(),
-      factor(x.type_size, `bytes (${x.type})`, `kv.terms[${i}].type_size`), h("span", { class: "lv-load-times" }, "="),
+      each(x, i), h("span", { class: "lv-load-times" }, "="),
       h("span", { class: "lv-load-factor lv-load-product" }, value(size(x.nbytes), x.nbytes, `kv.terms[${i}].nbytes`), h("small", {}, `${count(x.nbytes)} bytes`)));
     fill(formula, terms.map(line), h("p", { class: "lv-load-sum" }, "K + V = ", h("b", {}, value(size(kv.nbytes), kv.nbytes, "kv.nbytes")), h("span", { class: "lv-remark" }, terms.some((x) => x.window) ? "" : ` · ${size(kv.per_token)} for each of ${plural(kv.n_ctx, "cell")}`),
       same ? h("span", { class: "lv-tag lv-load-own", "data-value": mine.nbytes, "data-ref": "memory.total_size" }, mine.nbytes === kv.nbytes ? "as allocated" : `allocated: ${size(mine.nbytes)}`) : h("span", { class: "lv-tag" }, "worked out, nothing allocated")));
