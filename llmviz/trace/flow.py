@@ -231,6 +231,14 @@ class Flow:
                 return True
         return False
 
+    def fetch_seconds(self) -> float:
+        """How long `fetch` will take: as long as this pass has computed so far."""
+        points = self.dbg.points
+        if not points or points[-1].clock is None:
+            return 0.0
+        spent: float = self.dbg.seconds.get(13, 0.0) - points[-1].clock.seconds.get(13, 0.0)
+        return max(0.0, spent)
+
     def fetch(self) -> None:
         """Have what is missing computed again, silently, from the pass's beginning to here."""
         gaps = self.missing()

@@ -149,7 +149,9 @@ class KeptValues:
         """All copies still held, oldest first."""
         return list(self._held.get(name, ()))
 
-    def stats(self, name: str) -> Statistics | None:
-        """The latest statistics, None where the name was not watched."""
+    def stats(self, name: str, n: int | None = None) -> Statistics | None:
+        """The latest statistics, or those of event n; None where the name was not watched then."""
         done = self._stats.get(name)
-        return done[-1][1] if done else None
+        if not done or (n is not None and done[-1][0] != n):
+            return None
+        return done[-1][1]

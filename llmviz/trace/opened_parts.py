@@ -256,11 +256,13 @@ class HeldRecorder(Recorder):
         held = self.values(name)
         return held[-1] if held else None
 
-    def stats(self, name: str) -> Statistics | None:
-        """Statistics of a node when it was last watched, None if it never was."""
+    def stats(self, name: str, n: int | None = None) -> Statistics | None:
+        """Statistics of a node when it was last watched, or at event `n`; None if it never was."""
         done = self._stored.statistics(name)
         count = bisect_right(done, self._at, key=lambda x: x[0])
-        return done[count - 1][1] if count else None
+        if not count or (n is not None and done[count - 1][0] != n):
+            return None
+        return done[count - 1][1]
 
 
 def held_value(stored: Stored, recorder: HeldRecorder, i: int) -> tuple[Any, Any]:

@@ -150,9 +150,12 @@ class Recorder:
         """All copies of a node or input that are still held, oldest first."""
         return self._kept.values(name)
 
-    def stats(self, name: str) -> Statistics | None:
-        """Statistics of a node when it was last watched or asked for, None if it never was."""
-        return self._kept.stats(name)
+    def stats(self, name: str, n: int | None = None) -> Statistics | None:
+        """Statistics of a node when it was last watched or asked for, None if it never was.
+
+        With an event number `n`: those of that event, None unless it is the last of its name.
+        """
+        return self._kept.stats(name, n)
 
     @property
     def bytes_used(self) -> int:

@@ -18,9 +18,8 @@ from llmviz.widgets.follow import DebuggerView, answers
 __all__ = ["DrivingView"]
 
 # Seconds of work between two looks at the messages. A click with a goal mostly reaches it in its
-# first slice, so with one message; a run has no end that is near: a Pause must get through, and
-# with two messages a slice there must not be more than about thirty a second.
-SLICE, GOAL_SLICE = 0.13, 0.15
+# first slice, so with one message; a run has no end that is near: a Pause must get through.
+SLICE, GOAL_SLICE = 0.1, 0.15
 ENDLESS = ("run", "to-end", "run-back", "reverse-to")
 
 

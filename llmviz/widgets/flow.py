@@ -44,7 +44,8 @@ class FlowView(DebuggerView):
     flow_at : dict
         phase, now and reached (column indices), query and index (the row that is drawn), scales
         (where the colours of each column end), n_tokens, n_new, pass_, missing (the open
-        layer was folded when it was computed), broken (names with a breakpoint).
+        layer was folded when it was computed), again (seconds that computing it once more takes),
+        broken (names with a breakpoint).
     flow_open, flow_folded : bytes
         uint8 of the vector columns of the open layer, and of all others, in their order: for each
         row one byte of state (see `trace.flow`) and `bins` bytes, see `picture.picture`.
@@ -176,7 +177,7 @@ class FlowView(DebuggerView):
         self.flow_mask = shut.astype(np.uint8).tobytes()
         index = self._flow_query()
         self.flow_row = weights[index].astype("<f4").tobytes() if weights is not None and n else b""
-        now, reached = state.now(), state.reached()
+        now, reached, missing = state.now(), state.reached(), bool(state.missing())
         self.flow_at = {
             "phase": state.phase(),
             "now": now,
@@ -188,7 +189,8 @@ class FlowView(DebuggerView):
             "n_tokens": state.n_tokens,
             "n_new": sum(r.state == "now" for r in state.rows),
             "pass_": state.pass_,
-            "missing": bool(state.missing()),
+            "missing": missing,
+            "again": round(state.fetch_seconds(), 1) if missing else 0,
             "broken": [b.where for b in self.dbg.breakpoints if isinstance(b.where, str)],
         }
 

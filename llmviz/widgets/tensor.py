@@ -83,7 +83,7 @@ class TensorView(EditsView):
         if not self.shows("tensor"):
             self.event, self.picture, self.window = event, b"", {}
             return
-        s = statistics(array)
+        s = self.dbg.recorder.stats(here.name, here.n) or statistics(array)
         event.update(
             statistics={
                 "min": _finite(s.min),

@@ -100,7 +100,7 @@ class TransportView(DrivingView):
 
 
 def _going(way: dict[str, Any]) -> str:
-    return f"going {way['what']}: {way['fraction']:.0%}" if way else "running"
+    return f"going {way['what']}" if way else "running"
 
 
 def _ending(dbg: Any) -> str:

@@ -258,11 +258,12 @@ CONTRAST = r"""() => {
   };
   const over = (top, under) =>
     top.slice(0, 3).map((c, i) => c * top[3] + under[i] * (1 - top[3]));
+  const quiet = ".lv-hidden, :disabled, [aria-disabled=true], .lv-space";
   const bad = [], sizes = [], root = document.querySelector(".llmviz");
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const text = walker.currentNode.data.trim(), e = walker.currentNode.parentElement;
-    if (!text || !e.checkVisibility() || e.closest(".lv-hidden, :disabled, .lv-space")) continue;
+    if (!text || !e.checkVisibility() || e.closest(quiet)) continue;
     const style = getComputedStyle(e), behind = [];
     for (let p = e; p; p = p.parentElement) {
       behind.unshift(rgba(getComputedStyle(p).backgroundColor));

@@ -402,8 +402,8 @@ def test_the_source_line_is_where_the_run_stands(opened):
     for i, (file, text) in enumerate(
         [
             ("models/llama.py", "build_attn"),
-            ("model/graph.py", "kq_soft_max"),
-            ("backends/cpu.py", "def"),
+            ("model/graph", "kq_soft_max"),
+            ("backends/cpu", "def"),
             ("ggml/sched.py", "yield event"),
         ]
     ):

@@ -150,6 +150,28 @@ class _Counted:
         return len(self.events)
 
 
+@pytest.mark.parametrize(
+    ("node", "named", "words"),
+    [
+        ("Kcur-1 (view)", "Kcur-1", "it is made from Kcur-1"),
+        ("cache_k_l1 (view) (permuted)", "", "on the way to kq-1"),
+    ],
+)
+def test_lines_of_a_view_that_ggml_named_are_those_of_its_nearest(dbg, node, named, words):
+    dbg.break_on(node)
+    dbg.run()
+    assert not dbg.here.about.origin
+    asked, here, *rest = places(dbg)
+    assert "models/llama.py" in asked["file"] and "model/graph" in here["file"]
+    assert asked["note"] == here["note"] and words in here["note"] and node in here["note"]
+    if named == "Kcur-1":
+        assert (asked["role"], here["role"]) == (
+            "the model asks for Kcur-1",
+            "Kcur-1 is named here",
+        )
+    assert rest[-1]["role"] == "shown here" and "note" not in rest[-1]
+
+
 def test_source_lines_are_those_on_which_the_run_stands(dbg):
     dbg.break_on("kq_soft_max-1")
     dbg.run()

@@ -178,10 +178,11 @@ export function flowZone(host) {
     fetchMissing(flow, now);
   };
 
-  // A layer that was folded while it was computed: its nodes are computed again, silently.
+  // A layer that was folded while it was computed: its nodes are computed again, silently where that
+  // is done at once. Of a long pass it would hold up the next step: a person asks for it.
   const fetchMissing = (flow, now) => {
     const key = now.missing && !model.get("running") ? `${now.pass_} ${flow.layer}` : "";
-    if (key && key !== fetched) ask({ ask: "flow_fetch" });
+    if (key && key !== fetched && now.again <= 0.3) ask({ ask: "flow_fetch" });
     fetched = key;
   };
 
@@ -252,7 +253,7 @@ export function flowZone(host) {
     const c = columns[now.now];
     nowMark.hidden = !c;
     if (c) Object.assign(nowMark.style, px({ left: lay.at[now.now].x - 4, top: top - 1, width: lay.at[now.now].w + 8, height: rowsHigh + 2 }));
-    when("picks", [shape, flow.head, now.missing], () => drawPicks(flow));
+    when("picks", [shape, flow.head, now.missing, now.again], () => drawPicks(flow));
     when("tokens", [shape, rows, now.index], () => drawTokens(rows, drawnRows, now));
     when("keys", host.dark, drawKeys);
   };
@@ -333,12 +334,13 @@ export function flowZone(host) {
 
   const drawPicks = (flow) => {
     const step = (label, text, off, f) => h("button", { type: "button", class: "lv-flow-step", "aria-label": label, title: label, disabled: off, onclick: f }, text);
-    const missing = about().missing;
+    const { missing, again } = about();
     fill(picks,
       step("Layer before", "‹", flow.layer <= 0, () => openLayer(flow.layer - 1)), h("b", {}, `Layer ${flow.layer}`), step("Next layer", "›", flow.layer >= flow.n_layer - 1, () => openLayer(flow.layer + 1)),
       h("span", { class: "lv-flow-of" }, `of ${flow.n_layer}`),
       flow.n_head ? [step("Head before", "‹", flow.n_head < 2, () => chooseHead(flow.head - 1)), h("b", {}, `Head ${flow.head}`), step("Next head", "›", flow.n_head < 2, () => chooseHead(flow.head + 1)), h("span", { class: "lv-flow-of" }, `of ${flow.n_head}` + (flow.n_head_kv && flow.n_head_kv < flow.n_head ? `, ${flow.n_head_kv} of K and V` : ""))] : null,
-      missing ? h("span", { class: "lv-flow-of" }, "computing it again …") : null);
+      !missing ? null : again <= 0.3 ? h("span", { class: "lv-flow-of" }, "computing it again …")
+        : h("button", { type: "button", class: "lv-flow-step", "data-flow-fetch": "", title: "Not all of this pass was kept. Computing it again, up to here, shows the open layer.", onclick: (e) => { e.currentTarget.textContent = "computing …"; ask({ ask: "flow_fetch" }); } }, `compute it again (${again.toFixed(1)} s)`));
     Object.assign(picks.style, px({ left: lay.card.x0 + 8, top: 4 }));
   };
 

@@ -158,7 +158,9 @@ export function numbers(view, Type) {
 
 // One tab stop for a row of things; arrows, Home and End move inside it.
 export function roving(box, selector) {
-  const all = () => [...box.querySelectorAll(selector)].filter((n) => !n.disabled && n.offsetParent !== null);
+  // Whether it can be seen is asked when a key is pressed: at every drawing it would cost a layout.
+  const every = () => [...box.querySelectorAll(selector)].filter((n) => !n.disabled);
+  const all = () => every().filter((n) => n.offsetParent !== null);
   const settle = (chosen) => {
     for (const n of box.querySelectorAll(selector)) n.tabIndex = n === chosen ? 0 : -1;
   };
@@ -175,7 +177,7 @@ export function roving(box, selector) {
   });
   box.addEventListener("focusin", (e) => { if (e.target.matches(selector)) settle(e.target); });
   return () => {
-    const items = all();
+    const items = every().filter((n) => !n.closest("[hidden]"));
     const kept = items.find((n) => n.tabIndex === 0 && n === document.activeElement)
       || items.find((n) => n.getAttribute("aria-current") || n.getAttribute("aria-pressed") === "true") || items[0];
     settle(kept);
@@ -216,7 +218,7 @@ export function createView({ model, el }, name, label, build) {
     if (!notebooks) e.stopPropagation();
   });
   const endings = [], waiting = new Map();
-  let next = 1, gone = false, draws = 0, closed = false, dismissed = "";
+  let next = 1, gone = false, draws = 0, closed = false, dismissed = "", dressed = false;
 
   const showNotice = (e) => {
     notice.replaceChildren();
@@ -246,14 +248,15 @@ export function createView({ model, el }, name, label, build) {
     },
     onEnd(f) { endings.push(f); },
     set(name, to) { model.set(name, to); model.save_changes(); },
-    ask(message) {
+    // The answer comes with the state that belongs to it, in one message, where `inState` says so.
+    ask(message, inState) {
       const id = `${Date.now().toString(36)}-${next++}`;
       return new Promise((resolve) => {
         const timer = setTimeout(() => setGone(true), PATIENCE);
         waiting.set(id, (reply) => { clearTimeout(timer); setGone(false); resolve(reply); });
         endings.push(() => clearTimeout(timer));
         try {
-          model.send({ ...message, id });
+          model.send(inState ? { ...message, id, in_state: true } : { ...message, id });
         } catch {
           clearTimeout(timer);
           waiting.delete(id);
@@ -266,9 +269,12 @@ export function createView({ model, el }, name, label, build) {
 
   const draw = () => {
     if (closed) return;
-    root.dataset.theme = model.get("theme") || "auto";
-    root.classList.toggle("lv-projector", !!model.get("projector"));
-    host.dark = isDark(root);
+    if (!dressed) {
+      dressed = true;
+      root.dataset.theme = model.get("theme") || "auto";
+      root.classList.toggle("lv-projector", !!model.get("projector"));
+      host.dark = isDark(root);
+    }
     if (!gone) showNotice(model.get("error"));
     for (const zone of zones) {
       if (zone.watch && !zone.dirty) continue; // a zone that says nothing is always drawn
@@ -284,19 +290,22 @@ export function createView({ model, el }, name, label, build) {
   root.append(notice);
   const zones = build(host);
   root.append(live);
-  host.on("msg:custom", (message) => {
+  const answered = (message) => {
     const done = waiting.get(message.reply);
     if (!done) return;
     waiting.delete(message.reply);
     done(message);
-  });
+  };
+  host.on("msg:custom", answered);
+  // All of a message's traits are there before its answer is acted on.
+  host.on("change:answered", () => { const reply = model.get("answered"); queueMicrotask(() => answered(reply || {})); });
   // A zone is drawn again when something it watches has changed. A message sets all that it brings
   // before the next microtask, whatever the order of its parts.
   for (const zone of zones) {
     zone.dirty = true;
     for (const name of zone.watch || []) host.on(`change:${name}`, () => { zone.dirty = true; });
   }
-  const drawAll = () => { for (const zone of zones) zone.dirty = true; draw(); };
+  const drawAll = () => { dressed = false; for (const zone of zones) zone.dirty = true; draw(); };
   host.on("change:rev", () => queueMicrotask(draw));
   for (const event of ["change:theme", "change:projector"]) host.on(event, () => queueMicrotask(drawAll));
 
@@ -325,6 +334,16 @@ export function createView({ model, el }, name, label, build) {
     for (const zone of zones) if (zone.end) zone.end();
     root.remove();
   };
+}
+
+// A node's width as it was laid out last: asking the node itself while a view is being drawn would
+// lay the page out once more for each who asks.
+export function widthOf(host, node) {
+  let known = 0;
+  const size = new ResizeObserver(([entry]) => { known = node.clientWidth || entry.contentRect.width; });
+  size.observe(node);
+  host.onEnd(() => size.disconnect());
+  return () => known || node.clientWidth;
 }
 
 // A view of one zone, on its own.

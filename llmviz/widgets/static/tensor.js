@@ -1,5 +1,5 @@
 // The current event: what it is, its statistics, and its values as a heatmap that can be pointed at.
-import { h, fill, alone, card, format, value, parse, shape, visible, piece, colours, css, paint, bytes, moved } from "./kit.js";
+import { h, fill, alone, card, format, value, parse, shape, visible, piece, colours, css, paint, bytes, moved, widthOf } from "./kit.js";
 import { driver } from "./driver.js";
 
 const NUMBERS = 8; // rows and columns of the table of numbers
@@ -7,6 +7,7 @@ const NUMBERS = 8; // rows and columns of the table of numbers
 export function tensorZone(host) {
   const { model, ask } = host;
   const { node, body, head } = card("", { class: "lv-card lv-now" });
+  const across = widthOf(host, node);
   const name = h("h3", { class: host.docked ? "lv-tensor-name" : "lv-event-name" });
   const about = h("div", { class: "lv-event-about" });
   fill(head, name, about);
@@ -136,7 +137,7 @@ export function tensorZone(host) {
 
   const drawHeat = (event, w) => {
     const table = colours(w.signed, host.dark, false);
-    const room = Math.max(120, node.clientWidth - 26), scale = model.get("projector") ? 1.5 : 1;
+    const room = Math.max(120, across() - 26), scale = model.get("projector") ? 1.5 : 1;
     const heat = host.docked ? 300 : 220;
     const wide = Math.max(2, Math.min(26 * scale, room / w.columns));
     const high1 = Math.max(4, Math.min(26 * scale, w.rows === 1 ? 26 * scale : (heat * scale) / w.rows, Math.max(wide * 3, 8)));

@@ -1,5 +1,5 @@
 // The run as a line: tokens, ubatches, breakpoints, edits, branches; below it the pass that runs now.
-import { h, fill, svg, alone, card, visible, percent } from "./kit.js";
+import { h, fill, svg, alone, card, visible, percent, widthOf } from "./kit.js";
 import { driver } from "./driver.js";
 
 const RUN = { top: 13, height: 19 }, PASS = { top: 43, height: 15 }, HEIGHT = 60;
@@ -14,6 +14,7 @@ export function timelineZone(host) {
     "aria-valuemin": 0, "aria-orientation": "horizontal",
   }, picture, tip);
   const node = h("section", { class: "lv-timeline", "aria-label": "Timeline" }, track);
+  const wide = widthOf(host, track);
   let width = 0, dragging = null, layout = { run: [0, 1], pass: null };
 
   const scale = () => (model.get("projector") ? 1.5 : 1);
@@ -23,7 +24,7 @@ export function timelineZone(host) {
 
   const draw = () => {
     const t = model.get("timeline") || {}, here = model.get("here"), k = scale();
-    width = Math.max(80, track.clientWidth);
+    width = Math.max(80, wide());
     const furthest = Math.max(1, t.furthest || 0);
     layout.run = [0, furthest];
     const parts = [], add = (...a) => parts.push(line(...a));
@@ -123,8 +124,8 @@ export function timelineZone(host) {
   const say = (found, px) => {
     tip.hidden = false;
     tip.textContent = found;
-    const wide = tip.offsetWidth;
-    tip.style.left = Math.max(0, Math.min(width - wide, px - wide / 2)) + "px";
+    const room = tip.offsetWidth;
+    tip.style.left = Math.max(0, Math.min(width - room, px - room / 2)) + "px";
   };
   track.addEventListener("pointermove", (e) => {
     const found = under(e), px = e.clientX - track.getBoundingClientRect().left;
@@ -154,12 +155,14 @@ export function timelineZone(host) {
   track.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey) return;
     const t = model.get("timeline") || {};
-    const go = { ArrowLeft: ["back"], ArrowRight: ["into"], PageUp: ["prev-token"], PageDown: ["next-token"], Home: ["goto", 0], End: ["goto", t.furthest] }[e.key];
-    if (e.key === "Escape") { track.blur(); return; }
-    if (!go || e.shiftKey) return;
+    const step = { ArrowLeft: "back", ArrowRight: "into", PageUp: "prev-token", PageDown: "next-token" }[e.key];
+    const to = { Home: 0, End: t.furthest }[e.key];
+    if (e.key === "Escape") { if (!drive.busy) track.blur(); return; }
+    if ((!step && to === undefined) || e.shiftKey) return;
     e.preventDefault();
     e.stopPropagation();
-    if (!drive.busy) drive.go(...go);
+    if (step) drive.go(step, undefined, e.repeat);
+    else if (!e.repeat) drive.travel(to);
   });
   return { node, draw, watch: ["timeline", "here"] };
 }
