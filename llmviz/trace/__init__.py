@@ -13,6 +13,7 @@ from llmviz.trace.edits import Edit, Intervention
 from llmviz.trace.kept import Kept
 from llmviz.trace.opened import Trace, open_trace
 from llmviz.trace.recorder import AttentionBlock, CellsRecord, Recorder, TokenRecord
+from llmviz.trace.sentinels import Finding, Sentinels
 from llmviz.trace.storage_zip import TraceError
 from llmviz.trace.summary import Statistics, statistics
 from llmviz.trace.timeline import Here, OpenScope, Record
@@ -27,12 +28,14 @@ __all__ = [
     "Debugger",
     "DebuggerError",
     "Edit",
+    "Finding",
     "Here",
     "Intervention",
     "Kept",
     "OpenScope",
     "Record",
     "Recorder",
+    "Sentinels",
     "Statistics",
     "TokenRecord",
     "Trace",

@@ -52,14 +52,17 @@ def look(
     target = dbg._branches[branch]
     home = dbg._branches.current
     kept = [_keep(b) for b in {id(home): home, id(target): target}.values()]
-    recorder, log = dbg.recorder, dbg.log
+    recorder, log, times = dbg.recorder, dbg.log, dbg.times
     state = dbg.stopped_by, dbg.hit, dict(dbg.seconds)
     dbg.recorder = Recorder(budget=0, piece_of=recorder.piece_of, only_layer=True, layer=-1)
     dbg.log = _Nothing()
+    dbg.times = times.copy()
+    onlooker, dbg._onlooker = dbg._onlooker, None
     try:
         dbg._now(_there_and_back(dbg, home, target, first, last, see, wants))
     finally:
-        dbg.recorder, dbg.log = recorder, log
+        dbg.recorder, dbg.log, dbg.times = recorder, log, times
+        dbg._onlooker = onlooker
         dbg.stopped_by, dbg.hit, dbg.seconds = state
         for restore in kept:
             restore()

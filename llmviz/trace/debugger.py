@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from llmviz.trace.breakpoints import matches_name
 from llmviz.trace.recorder import TokenRecord
+from llmviz.trace.sentinels import Sentinels
 from llmviz.trace.source import is_context
 from llmviz.trace.stepping import Job
 from llmviz.trace.storage_log import Logged
@@ -72,6 +73,11 @@ class Debugger(Logged):
     **context_params
         As for ``model.context(...)``.
 
+    Attributes
+    ----------
+    sentinels : Sentinels
+        What flags the unusual; see `llmviz.trace.sentinels`.
+
     Examples
     --------
     >>> dbg = Debugger("smollm2-135m", "The capital of France is")      # doctest: +SKIP
@@ -102,6 +108,8 @@ class Debugger(Logged):
         self._n_events = n_events
         self._budget = budget
         self.panel: Any = None  # what a notebook shows for this debugger, once it was shown
+        self.sentinels = Sentinels(self)
+        self._onlooker = self.sentinels.see
         if is_context(self.subject) and context_params:
             raise DebuggerError(
                 f"{', '.join(context_params)}: a context already has its parameters; give the "

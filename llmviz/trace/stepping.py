@@ -49,6 +49,7 @@ class Stepping:
         self._next_id = 1
         self._next_edit = 1
         self._values: Any = None
+        self._onlooker: Callable[[Event, int], None] | None = None  # sees what the recorder saw
         self.recorder = Recorder()
 
     def _begin_run(self) -> None:
@@ -215,6 +216,8 @@ class Stepping:
         self._learn(event)
         measure = event.kind == "node" and self._filter is None and self._measures(event.name)
         self.recorder.see(event, n, measure=measure)
+        if self._onlooker is not None:
+            self._onlooker(event, n)
         return True
 
     def _apply_edits(self, event: Event, n: int) -> None:

@@ -13,6 +13,7 @@ What is kept is what was computed last: going back and on again measures a pass 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import Any
@@ -343,6 +344,13 @@ class Times:
             this.spans[path][0] -= spent
             this.n_tokens -= n_tokens
         return len(self._passes), this
+
+    def copy(self) -> Times:
+        """An account that goes on by itself, for a replay that is not to be counted."""
+        out = copy(self)
+        out._passes, out._open = list(self._passes), self._open.copy()
+        out._span, out._asked = None, False
+        return out
 
     def rewind(self, mark: tuple[int, _Open]) -> None:
         """Come back to a mark: what was measured after it is forgotten."""
