@@ -62,6 +62,7 @@ def test_a_saved_trace_takes_html_alone(tmp_path: Path) -> None:
     assert "b.zarr.zip" in run(tmp_path / "b.zarr.zip", "--html", tmp_path / "b.html", code=1)
 
 
+@pytest.mark.slow
 def test_smollm2_fits_five_megabytes(smollm2_path: str, tmp_path: Path) -> None:
     """Twenty tokens, with the attention and the flow of every layer."""
     page = tmp_path / "run.html"
