@@ -18,6 +18,9 @@ import numpy as np
 from gguf import GGMLQuantizationType as Q
 from gguf import RopeScalingType, TokenType
 
+from llmviz.ggml import quants
+from llmviz.ggml.types import TYPES, GGMLType
+
 CORPUS = """The cat sat on the mat and the other cat ran to the house in the rain. There is a river
 near the town where an old man is fishing for his dinner. He said that the water was cold, then he
 went home again and sat near the fire. One and two and three are numbers; first the sun, then the
@@ -59,7 +62,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 # Matrices in these types: llama.cpp rounds the activations it multiplies them with, so exact
 # arithmetic differs from it by about a percent.
-WEIGHT_TYPES = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+WEIGHT_TYPES = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K",
+                "IQ2_XS", "MXFP4")  # fmt: skip
 
 
 def write_tiny(
@@ -118,7 +122,7 @@ def write_tiny(
     rng = np.random.default_rng(seed)
     w = gguf.GGUFWriter(os.fspath(path), arch)
     head = head_dim or n_embd // n_head
-    if "_K" in weight_type:  # a row must be whole blocks of 256
+    if TYPES[GGMLType[weight_type]].block_size == 256:  # a row must be whole blocks
         n_embd, n_ff = max(n_embd, 256), max(n_ff, 256)
         head = head_dim or n_embd // n_head
 
@@ -196,16 +200,39 @@ def write_tiny(
 def add_tensor(
     w: gguf.GGUFWriter, name: str, a: np.ndarray, kind: str, rng: np.random.Generator
 ) -> None:
-    """Add matrix `a` in type `kind`; a K-quant gets random blocks of the same scale instead."""
+    """Add matrix `a` in type `kind`.
+
+    Q4_K to Q6_K, and types that only an importance matrix makes good, get random blocks of the same
+    scale instead.
+    """
     q = Q[kind]
     if kind == "F32":
         w.add_tensor(name, a)
     elif kind == "F16":
         w.add_tensor(name, a.astype(np.float16))
-    elif "_K" in kind:
+    elif kind in ("Q4_K", "Q5_K", "Q6_K"):
         w.add_tensor(name, random_blocks(kind, a.shape, float(a.std()), rng), raw_dtype=q)
+    elif GGMLType[kind] in quants.quantizable():
+        w.add_tensor(name, quants.quantize(a, kind), raw_dtype=q)
     else:
-        w.add_tensor(name, gguf.quants.quantize(a, q), raw_dtype=q)
+        raw = rng.integers(0, 256, (a.size // 256, quants.get(kind).type_size), dtype=np.uint8)
+        w.add_tensor(name, scaled(kind, raw, float(a.std())).reshape(len(a), -1), raw_dtype=q)
+
+
+def scaled(kind: str, raw: np.ndarray, std: float) -> np.ndarray:
+    """Random bytes uint8[n_blocks, type_size] of an IQ type, with the scale that gives `std`."""
+    quant = quants.get(kind)
+    blocks = quant.blocks(raw)
+    for d in (1.0, None):
+        if d is None:
+            d = std / float(quant.dequantize(raw).std())
+        half = np.full(len(raw), d, np.float16)
+        if kind == "IQ1_M":  # in four nibbles
+            nibbles = half.view(np.uint16)[:, None] >> np.arange(0, 16, 4, dtype=np.uint16) & 15
+            blocks["scales"] = blocks["scales"] & 0x0FFF | nibbles << 12
+        else:
+            blocks["d"] = half
+    return raw
 
 
 def random_blocks(

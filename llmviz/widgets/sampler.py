@@ -32,6 +32,8 @@ _RANGES: dict[tuple[str, str], tuple[float, float, float]] = {
     ("xtc", "t"): (0, 0.5, 0.01),
     ("mirostat", "tau"): (0, 10, 0.1),
     ("mirostat-v2", "tau"): (0, 10, 0.1),
+    ("adaptive-p", "target"): (0, 1, 0.01),
+    ("adaptive-p", "decay"): (0, 0.99, 0.01),
     ("dry", "dry_multiplier"): (0, 4, 0.1),
 }
 
