@@ -9,9 +9,9 @@ from typing import Any, ParamSpec
 from matplotlib.figure import Figure
 
 from llmviz.errors import LlmvizError
-from llmviz.plots.style import own_settings
+from llmviz.plots.style import Style, make_style, own_settings
 
-__all__ = ["NothingToDraw", "drawn", "recorder_of"]
+__all__ = ["NothingToDraw", "begin", "drawn", "recorder_of"]
 
 P = ParamSpec("P")
 
@@ -34,3 +34,8 @@ def drawn(function: Callable[P, Figure]) -> Callable[P, Figure]:
 def recorder_of(source: Any) -> Any:
     """The recorder of a debugger; a recorder is its own."""
     return getattr(source, "recorder", source)
+
+
+def begin(source: Any, theme: Any, size: Any, for_print: bool) -> tuple[Style, Any]:
+    """What every figure of a run begins with: how it looks, and the recorder it is drawn from."""
+    return make_style(theme, size, for_print), recorder_of(source)

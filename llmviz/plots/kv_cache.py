@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Polygon, Rectangle
 
-from llmviz.plots._view import NothingToDraw, drawn, recorder_of
-from llmviz.plots.style import PLAIN, Canvas, Style, make_style, mix, mono
+from llmviz.errors import LlmvizError
+from llmviz.plots._view import NothingToDraw, begin, drawn
+from llmviz.plots.style import PLAIN, Canvas, Style, mix, mono
 from llmviz.plots.text import piece
+from llmviz.trace.kv_shown import KVStrip, strips
 from llmviz.trace.records import CellsRecord
 from llmviz.trace.shown import cells_window
 
@@ -22,13 +24,20 @@ _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----")
 
 @drawn
 def kv_cache(
-    dbg: Any, *, theme: Any = "light", size: Any = "page", for_print: bool = False
+    dbg: Any,
+    *,
+    strip: int = 0,
+    theme: Any = "light",
+    size: Any = "page",
+    for_print: bool = False,
 ) -> Figure:
     """What does the model remember? One square per cell.
 
     Parameters
     ----------
     dbg : Debugger or Recorder
+    strip : int
+        Which cache, where the memory is several (layers with a sliding window have their own).
     theme, size, for_print
         See `llmviz.plots.style.make_style`.
 
@@ -37,11 +46,13 @@ def kv_cache(
     NothingToDraw
         No ubatch has been given cells yet.
     """
-    style = make_style(theme, size, for_print)
-    recorder = recorder_of(dbg)
-    record: CellsRecord | None = recorder.cells
-    if record is None:
+    style, recorder = begin(dbg, theme, size, for_print)
+    parts = strips(dbg, SHOWN, 8)
+    if not parts:
         raise NothingToDraw("no cell has been given to a token yet: let the run reach step 13")
+    if not 0 <= strip < len(parts):
+        raise LlmvizError(f"strip is 0..{len(parts) - 1}: this memory is {len(parts)} caches")
+    part, record = parts[strip], parts[strip].record
     per_row = 8 if cells_window(record, SHOWN, 8)[1] <= 8 * _FEW_ROWS else 16
     first, end = cells_window(record, SHOWN, per_row)
     side = (style.width - 0.28 - _gutter(style)) / per_row
@@ -52,12 +63,15 @@ def kv_cache(
     rows = -(-(end - first) // per_row)
     total = len(record.pos)
     title = f"KV cache: {record.used:,} of {total:,} cells used"
-    about = [f"event {record.n:,} · position int32, token int32 and sequences of each cell"]
-    part = f"showing cells {first:,}–{end - 1:,} of {total:,}" if end - first < total else ""
+    about = [
+        f"event {record.n:,} · position int32, token int32 and sequences of each cell",
+        " · ".join(filter(None, (part.title, _sizes(part)))),
+    ]
+    window = f"showing cells {first:,}–{end - 1:,} of {total:,}" if end - first < total else ""
     words = _words_that_fit(record, (side, high), style)
     inside = f"in each cell: {' and '.join(words)}" if words else ""
     canvas = Canvas(
-        style, rows * high + legend, title, about, [" · ".join(filter(None, (part, inside)))]
+        style, rows * high + legend, title, about, [" · ".join(filter(None, (window, inside)))]
     )
     ax = canvas.sheet()
     for cell in range(first, end):
@@ -68,10 +82,12 @@ def kv_cache(
                 color=style.soft, fontsize=style.base, **PLAIN,
             )  # fmt: skip
         _cell(ax, record, cell, _gutter(style) + column * side, row * high, (side, high), style)
+        if cell in part.heads:
+            _search(ax, _gutter(style) + (column + 1) * side, row * high, style)
         if words and record.pos[cell] >= 0:
             at = _gutter(style) + (column + 0.5) * side, row * high
-            _tell(ax, recorder, cell, at, (side, high), len(words) == 2, style)
-    _legend(ax, record, rows * high, style)
+            _tell(ax, record, recorder.piece_of, cell, at, (side, high), len(words) == 2, style)
+    _legend(ax, part, rows * high, style)
     return canvas.figure
 
 
@@ -128,7 +144,8 @@ def _cell(
 
 def _tell(
     ax: Any,
-    recorder: Any,
+    record: CellsRecord,
+    piece_of: Any,
     cell: int,
     at: tuple[float, float],
     size: tuple[float, float],
@@ -136,23 +153,44 @@ def _tell(
     style: Style,
 ) -> None:
     """Position and piece inside a cell."""
-    record, (x, y), colour = recorder.cells, at, style.text
+    (x, y), colour = at, style.text
     ax.text(
         x, y + size[1] * (0.31 if both else 0.5), f"{record.pos[cell]:,}", ha="center",
         va="center", color=colour, fontsize=style.base, gid=f"pos-{cell}", **PLAIN,
     )  # fmt: skip
     token = int(record.tok[cell])
-    if both and recorder.piece_of is not None and token >= 0:
+    if both and piece_of is not None and token >= 0:
         room = int((size[0] * 72 - 4) / (0.602 * style.base))
-        told = piece(recorder.piece_of(token).decode("utf-8", "replace"), room)
+        told = piece(piece_of(token).decode("utf-8", "replace"), room)
         ax.text(
             x, y + size[1] * 0.7, told, color=colour, gid=f"piece-{cell}",
             **mono(style.base, ha="center", va="center"),
         )  # fmt: skip
 
 
-def _legend(ax: Any, record: CellsRecord, top: float, style: Style) -> None:
+def _sizes(part: KVStrip) -> str:
+    """What the cache takes, where the run has an engine."""
+    if part.sizes is None:
+        return ""
+    used, read, total = (
+        f"{n / 2**20:.2f}" for n in (part.sizes.used, part.sizes.read, part.sizes.total)
+    )
+    return (
+        f"used {used}, read by attention {read} ({part.sizes.n_read:,} cells), in all {total} MiB"
+    )
+
+
+def _search(ax: Any, x: float, y: float, style: Style) -> None:
+    """A corner that marks where the next search for free cells begins."""
+    side = 0.8 * style.base / 72
+    corner = Polygon([(x - side, y + 0.02), (x - 0.03, y + 0.02), (x - 0.03, y + side)])
+    corner.set(facecolor=style.now, lw=0, gid="search", zorder=3)
+    ax.add_patch(corner)
+
+
+def _legend(ax: Any, part: KVStrip, top: float, style: Style) -> None:
     """Squares that say what the colours mean, each with how many cells there are."""
+    record = part.record
     counts = [(s, int((record.seq[s] & (record.pos >= 0)).sum())) for s in range(len(record.seq))]
     there = [(s, n) for s, n in counts if n]
     entries: list[tuple[dict[str, Any], str]] = [
@@ -180,6 +218,9 @@ def _legend(ax: Any, record: CellsRecord, top: float, style: Style) -> None:
                 f"just written: {len(record.fresh):,}",
             )
         )
+    if part.heads:
+        cells = ", ".join(f"{c:,}" for c in part.heads[:3])
+        entries.append(({"facecolor": style.now, "lw": 0}, f"next search: cell {cells}"))
     x, y = _gutter(style), top + 1.0 * style.base / 72
     side = 0.9 * style.base / 72
     end = ax.get_xlim()[1]

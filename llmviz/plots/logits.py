@@ -7,9 +7,10 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from llmviz.plots._view import NothingToDraw, drawn, recorder_of
+from llmviz.plots._view import NothingToDraw, begin, drawn
+from llmviz.plots.bars import bars, note
 from llmviz.plots.early import draw_early
-from llmviz.plots.style import PLAIN, Canvas, Style, make_style, mix, mono
+from llmviz.plots.style import PLAIN, Canvas, Style, mix, mono
 from llmviz.plots.text import number, percent, piece
 from llmviz.trace.early import Early, EarlyReader
 from llmviz.trace.shares import NotKept
@@ -52,10 +53,9 @@ def logits(
     NothingToDraw
         There are no logits yet.
     """
-    style = make_style(theme, size, for_print)
+    style, recorder = begin(dbg, theme, size, for_print)
     if lens:
         return draw_early(_read(dbg, selected, lens_token), style)
-    recorder = recorder_of(dbg)
     shown = candidates(recorder, selected)
     if shown is None or not shown.top:
         raise NothingToDraw("there are no logits yet: let the run reach step 14")
@@ -64,14 +64,12 @@ def logits(
     top = shown.top[: max(1, int(fits))]
     final = any(a.p is not None for a in top)
     about = [_context(recorder, shown), _about(shown, len(top))]
-    note = "raw p: softmax of all logits"
-    note += "; final p: after the sampler chain" if final else ", before any sampler"
     if shown.chosen is None:
         title = f"Next token, position {shown.pos:,}"
     else:
         named = next((piece(k.text, 24) for k in recorder.tokens if k.pos == shown.pos), "")
         title = f"Token {shown.pos:,}: {named}"
-    canvas = Canvas(style, line * (len(top) + 1.1), title, about, [note])
+    canvas = Canvas(style, line * (len(top) + 1.1), title, about, [note(final)])
     _draw(canvas, top, shown.chosen, final, style)
     return canvas.figure
 
@@ -95,13 +93,13 @@ def _draw(canvas: Canvas, top: Any, chosen: int | None, final: bool, style: Styl
     names = (min(room, max(len(_name(a, room, chosen)) for a in top)) + 3) * digit
     titles = ["raw p", *(["final p"] if final else []), "logit"]
     wide = (6.9 if style.narrow else 8) * digit
-    bars = max(0.3, canvas.width - names - wide * len(titles) - 0.4 * digit)
+    long = max(0.3, canvas.width - names - wide * len(titles) - 0.4 * digit)
     most = max(*(a.p_raw for a in top), *((a.p or 0.0) for a in top), 1e-9)
     line = canvas.height / (len(top) + 1.1)
     plain = {"va": "center", "fontsize": style.base, **PLAIN}
     colours = {"raw p": style.now, "final p": style.final, "logit": style.soft}
     for i, title in enumerate(titles):
-        x = names + bars + wide * (i + 1)
+        x = names + long + wide * (i + 1)
         ax.text(x, 0.5 * line, title, ha="right", color=colours[title], **plain)
     ax.plot([names, names], [line, canvas.height], color=style.line, lw=0.8)
     for row, a in enumerate(top):
@@ -115,26 +113,13 @@ def _draw(canvas: Canvas, top: Any, chosen: int | None, final: bool, style: Styl
             names - digit, y, _name(a, room, chosen), color=style.soft if a.cut else style.text,
             **mono(style.base, ha="right", va="center", fontweight="bold" if taken else "normal"),
         )  # fmt: skip
-        _bars(ax, a, (names, y), (bars / most, line), final, style)
+        at, unit = (names, y), (long / most, line)
+        bars(ax, a.p_raw, a.p, at, unit, final, a.id, style, faint=a.cut)
         texts = [percent(a.p_raw), *(["cut" if a.cut else percent(a.p)] if final else [])]
         for i, text in enumerate((*texts, number(a.logit))):
             faint = a.cut and i > 0
-            x = names + bars + wide * (i + 1)
+            x = names + long + wide * (i + 1)
             ax.text(x, y, text, ha="right", color=style.soft if faint else style.text, **plain)
-
-
-def _bars(
-    ax: Any, a: Any, at: tuple[float, float], unit: tuple[float, float], final: bool, style: Style
-) -> None:
-    (x, y), (per_p, line) = at, unit
-    high = (0.34 if final else 0.6) * line
-    raw = Rectangle((x, y - (high if final else high / 2)), a.p_raw * per_p, high)
-    raw.set(facecolor=style.now, lw=0, alpha=0.5 if a.cut else 1, gid=f"p_raw-{a.id}")
-    ax.add_patch(raw)
-    if final and a.p is not None:
-        bar = Rectangle((x, y), a.p * per_p, high, facecolor=style.final, gid=f"p-{a.id}")
-        bar.set(lw=0, edgecolor=style.background, hatch="////" if style.for_print else None)
-        ax.add_patch(bar)
 
 
 def _name(a: Any, room: int, chosen: int | None) -> str:

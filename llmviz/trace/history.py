@@ -129,7 +129,7 @@ class History:
         """Rows that held zeros (cells never used before) are remembered by their number alone."""
         cells = {(r.stream, np.asarray(r.idxs).tobytes()) for r in rows}
         alike = len(cells) == len({stream for stream, _ in cells})  # two caches may differ
-        if not alike or any(r.k.any() or (r.v is not None and r.v.any()) for r in rows):
+        if not alike or any(_holds_something(a) for r in rows for a in (r.k, r.v)):
             point.rows.append(rows)
             return
         for r in rows:
@@ -219,3 +219,8 @@ class History:
             memory.restore_rows(rows)
         if point.stage == "generation":
             memory.restore(point.saved)
+
+
+def _holds_something(rows: np.ndarray | None) -> bool:
+    """Whether any byte of the rows is not zero; rows of a quantized type are blocks."""
+    return rows is not None and bool(np.ascontiguousarray(rows).view(np.uint8).any())

@@ -12,7 +12,7 @@ from typing import Any
 from llmviz.events import Event
 from llmviz.trace.stepping import Job
 
-__all__ = ["can_look_back", "look_back", "pass_starts"]
+__all__ = ["can_look_back", "first_unfinished", "look_back", "pass_starts"]
 
 
 def can_look_back(dbg: Any) -> bool:
@@ -23,6 +23,24 @@ def can_look_back(dbg: Any) -> bool:
 def pass_starts(dbg: Any) -> list[int]:
     """Numbers of the events at which the ubatches began, as far as `events` reaches back."""
     return [r.n for r in dbg.events if r.kind == "enter" and r.name == "process_ubatch"]
+
+
+def first_unfinished(dbg: Any) -> int | None:
+    """The first layer that the pass under way has not finished; None where it has finished all.
+
+    None, too, where no pass is under way.
+    """
+    scope = next((s for s in dbg.scope_stack if s.name == "process_ubatch"), None)
+    if scope is None:
+        return None
+    for record in reversed(dbg.events):
+        if record.n <= scope.n:
+            break
+        if record.name == "graph_compute" and record.kind == "exit":
+            return None
+        if record.name.startswith("layer-"):
+            return int(record.name[6:]) + (record.kind == "exit")
+    return 0
 
 
 def look_back(

@@ -14,8 +14,9 @@ import numpy as np
 
 from llmviz.events import Event
 from llmviz.trace.head_scores import Pattern, first_token, induction, previous_token
-from llmviz.trace.lookback import can_look_back, look_back, pass_starts
+from llmviz.trace.lookback import can_look_back, first_unfinished, look_back, pass_starts
 from llmviz.trace.records import AttentionBlock, read_cells
+from llmviz.trace.scores import cells_of
 
 __all__ = ["DROPPED", "HELD", "MEASURES", "NONE", "NOT_YET", "Grid", "Overview"]
 
@@ -181,14 +182,8 @@ class Overview:
         held = [b for blocks in self.dbg.recorder.attention.values() for b in blocks]
         if not any(b.n > scope.n and query in b.q_pos for b in held):
             return 1 << 30  # of an earlier pass
-        for record in reversed(self.dbg.events):
-            if record.n <= scope.n:
-                break
-            if record.name == "graph_compute" and record.kind == "exit":
-                return 1 << 30
-            if record.name.startswith("layer-"):
-                return int(record.name[6:]) + (record.kind == "exit")
-        return 0
+        layer = first_unfinished(self.dbg)
+        return 1 << 30 if layer is None else layer
 
     def _with_attention(self) -> set[int] | None:
         """Layers whose graph has a softmax; None where there is no graph to look at."""
@@ -256,14 +251,14 @@ class _Visitor:
     def __init__(self, overview: Overview, filled: _Filled) -> None:
         self.overview, self.filled = overview, filled
         self._q: np.ndarray | None = None
-        self._k: np.ndarray | None = None
+        self._k: dict[str, np.ndarray] = {}
 
     def see(self, event: Event, n: int) -> None:
         """Look at one event."""
         if event.name == "inp_pos" and event.kind == "data":
             self._q = np.array(event.value, np.int32).reshape(-1)
-        elif event.name == "kv_cells" and event.kind == "data":
-            self._k = read_cells(event.value)[0]
+        elif event.name in ("kv_cells", "kv_cells_swa") and event.kind == "data":
+            self._k[event.name] = read_cells(event.value)[0]
         elif event.kind == "node" and event.name.startswith(_SOFT_MAX) and self._q is not None:
             self._add(int(event.name[len(_SOFT_MAX) :]), np.asarray(event.value))
 
@@ -272,7 +267,8 @@ class _Visitor:
             return
         n_kv = p.shape[2]
         q_pos = self._q[-p.shape[1] :]
-        k_pos = self._k[:n_kv] if self._k is not None else np.arange(n_kv, dtype=np.int32)
+        cells = self._k.get(cells_of(self.overview.dbg, il))
+        k_pos = cells[:n_kv] if cells is not None else np.arange(n_kv, dtype=np.int32)
         if self.filled.query in q_pos:
             row = p[:, int(np.flatnonzero(q_pos == self.filled.query)[0])]
             self.filled.rows[il] = np.array(row, np.float32), k_pos

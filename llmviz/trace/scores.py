@@ -21,7 +21,7 @@ from llmviz.trace.lookback import can_look_back, look_back, pass_starts
 from llmviz.trace.records import TokenRecord, read_cells
 from llmviz.trace.shown import attention as shown_attention
 
-__all__ = ["STAGES", "Entering", "Scores", "ShownStage", "entering", "shown_stage"]
+__all__ = ["STAGES", "Entering", "Scores", "ShownStage", "cells_of", "entering", "shown_stage"]
 
 STAGES = ("scores", "masked", "softmax")
 """In the order in which attention computes them."""
@@ -127,6 +127,11 @@ def entering(dbg: Any, layer: int) -> Entering:
     )
 
 
+def cells_of(dbg: Any, layer: int) -> str:
+    """The event that shows the cells which a layer looks at: of a sliding window, its own."""
+    return "kv_cells_swa" if entering(dbg, layer).mask.endswith("_swa") else "kv_cells"
+
+
 class Scores:
     """The scores of one layer: asks the recorder for them, and keeps what a replay has shown.
 
@@ -174,7 +179,8 @@ class Scores:
             raise LlmvizError(
                 f"the scores of position {gone[0]} were not kept, and this run cannot go back"
             )
-        visitor = _Visitor(entering(self.dbg, self.layer), set(positions))
+        how, cells = entering(self.dbg, self.layer), cells_of(self.dbg, self.layer)
+        visitor = _Visitor(how, cells, set(positions))
         look_back(
             self.dbg,
             self._start_of(gone[0]),
@@ -206,8 +212,8 @@ class Scores:
 class _Visitor:
     """Puts blocks together from the events of a replay; of the asked queries alone."""
 
-    def __init__(self, how: Entering, positions: set[int]) -> None:
-        self.how, self.positions = how, positions
+    def __init__(self, how: Entering, cells: str, positions: set[int]) -> None:
+        self.how, self.cells, self.positions = how, cells, positions
         self.blocks: list[_Block] = []
         self._q: np.ndarray | None = None
         self._k: np.ndarray | None = None
@@ -217,7 +223,7 @@ class _Visitor:
         """Look at one event."""
         if event.name == "inp_pos" and event.kind == "data":
             self._q = np.array(event.value, np.int32).reshape(-1)
-        elif event.name == "kv_cells" and event.kind == "data":
+        elif event.name == self.cells and event.kind == "data":
             self._k = read_cells(event.value)[0]
         elif event.name == self.how.mask and event.kind == "data":
             self._mask = np.array(event.value, np.float32)
