@@ -122,7 +122,11 @@ def browser() -> Iterator[Any]:
         yield running
 
 
-@pytest.mark.parametrize("name", [name for name in show.__all__ if name not in ("gguf", "compare")])
+# Those that show a file or need an engine: see the hostile prompt below, and their own tests.
+ELSEWHERE = ("gguf", "compare", "load", "batch")
+
+
+@pytest.mark.parametrize("name", [name for name in show.__all__ if name not in ELSEWHERE])
 def test_hostile_text_stays_text(browser, name, figures):
     dbg = hostile_debugger()
     context = browser.new_context(viewport={"width": 1300, "height": 1000})
@@ -190,6 +194,10 @@ def test_a_hostile_prompt_in_a_real_vocabulary(browser, tiny_model):
         check(hosted.page)
         for _ in range(3):
             hosted.click("over")
+            check(hosted.page)
+        for tab in ("load", "gguf", "tokenizer", "batch"):
+            hosted.page.click(f"[data-tab='{tab}']")
+            hosted.settle()
             check(hosted.page)
         assert hosted.problems == []
     finally:
