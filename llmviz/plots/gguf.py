@@ -58,7 +58,7 @@ def gguf(
     for i in file.tensor_infos.values():
         sizes[i.type.name] = sizes.get(i.type.name, 0) + i.nbytes
     line = 1.7 * style.base / 72
-    rows = -(-len(sizes) // (2 if style.narrow else 4))
+    rows = -(-len(sizes) // (2 if style.narrow else 3))
     whole = sum(p.file_size for p in file.parts)
     about = [
         f"{file.kv.get('general.architecture', '')} · {file.ftype_name()} · {whole:,} bytes · "
@@ -81,7 +81,7 @@ def gguf(
 def _bar(ax: Any, wide: float, sizes: dict[str, int], line: float, style: Style) -> None:
     whole = max(1, sum(sizes.values()))
     colours = (style.soft, *style.sequences)
-    across = 2 if style.narrow else 4
+    across = 2 if style.narrow else 3
     x = 0.0
     for k, (name, n) in enumerate(sorted(sizes.items(), key=lambda e: (e[0] != "header", -e[1]))):
         colour = colours[k % len(colours)]
