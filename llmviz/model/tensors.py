@@ -17,6 +17,7 @@ from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.gguf import GGUF, TensorInfo
 from llmviz.model.arch import Layer, ModelWeights
 from llmviz.model.hparams import HParams
+from llmviz.model.shared import decoded, file_key
 
 __all__ = ["ModelTensor", "TensorLoader"]
 
@@ -78,9 +79,14 @@ class ModelTensor:
         return quants.get(self.type).dequantize(self.raw).reshape(self.shape)
 
     def load(self, out: np.ndarray | None = None) -> np.ndarray:
-        """Dequantize into `data` (float32) and keep it."""
+        """Dequantize into `data` (float32, read-only) and keep it; other models of the same file
+        have the same array.
+        """
         if self.data is None:
-            self.data = quants.get(self.type).dequantize(self.raw).reshape(self.shape)
+            file = file_key(self._gguf.parts[self.info.part].path)
+            key = file and (file, self.offset, self.nbytes, self.type)
+            decode = quants.get(self.type).dequantize
+            self.data = decoded(key, lambda: decode(self.raw)).reshape(self.shape)
         return self.data
 
 

@@ -1,0 +1,58 @@
+"""Decoded weights that all models of one file have in common, for as long as one of them lives.
+
+A debugger over a path loads the file again; the 32-bit values of its weights, which are the large
+part of a model, are the same. They are held weakly: with the last model they are gone. A file is
+the same while its path, size and time of change are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+__all__ = ["decoded", "file_key"]
+
+_held: WeakValueDictionary[Hashable, np.ndarray] = WeakValueDictionary()
+
+
+def file_key(path: str) -> Hashable | None:
+    """What tells a file from others and from itself after a change; None where it is gone."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return None
+    return os.path.realpath(path), about.st_size, about.st_mtime_ns
+
+
+def decoded(key: Hashable | None, decode: Callable[[], np.ndarray]) -> np.ndarray:
+    """What `decode` gives, or what it gave for the same key before, if somebody still holds that.
+
+    Parameters
+    ----------
+    key : hashable or None
+        None: it is shared with nobody.
+    decode : callable
+        ``decode() -> ndarray``. An array that has memory of its own becomes read-only when it is
+        shared; a view of a mapped file is shared by the system.
+
+    Returns
+    -------
+    ndarray
+        Flat.
+    """
+    known = _held.get(key) if key is not None else None
+    if known is not None:
+        return known.reshape(-1)
+    made = decode().reshape(-1)
+    owner = made
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    # Only an owner lives as long as its views do; one of another size would not be this tensor.
+    if key is None or not owner.flags.owndata or owner.nbytes != made.nbytes:
+        return made
+    owner.flags.writeable = False
+    _held[key] = owner  # itself, not a view of it: that would be gone when this function returns
+    return owner.reshape(-1)
