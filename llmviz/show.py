@@ -21,6 +21,7 @@ __all__ = [
     "compare",
     "flow",
     "gguf",
+    "graph",
     "heads",
     "kv_cache",
     "load",
@@ -102,6 +103,11 @@ def compare(a: Any, b: Any = None, **options: Any) -> widgets.CompareView:
 def flow(dbg: Debugger, **traits: Any) -> widgets.FlowView:
     """The whole pass on one page: tokens as rows, one layer open, to the next token."""
     return _widgets().FlowView(dbg, **traits)
+
+
+def graph(dbg: Debugger, **traits: Any) -> widgets.GraphView:
+    """What is computed, in what order, where: blocks that open down to their nodes."""
+    return _widgets().GraphView(dbg, **traits)
 
 
 def heads(dbg: Debugger, attention: Any = None, **traits: Any) -> widgets.HeadsView:

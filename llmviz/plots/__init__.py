@@ -24,6 +24,7 @@ from llmviz.plots.batch import batch
 from llmviz.plots.compare import compare
 from llmviz.plots.flow import flow
 from llmviz.plots.gguf import gguf
+from llmviz.plots.graph import graph
 from llmviz.plots.heads import heads
 from llmviz.plots.kv_cache import kv_cache
 from llmviz.plots.load import load
@@ -43,6 +44,7 @@ __all__ = [
     "compare",
     "flow",
     "gguf",
+    "graph",
     "heads",
     "kv_cache",
     "load",

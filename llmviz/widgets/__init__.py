@@ -11,6 +11,7 @@ from llmviz.widgets.batch import BatchView
 from llmviz.widgets.compare import CompareView
 from llmviz.widgets.flow import FlowView
 from llmviz.widgets.gguf import GGUFView
+from llmviz.widgets.graph import GraphView
 from llmviz.widgets.heads import HeadsView
 from llmviz.widgets.kv_cache import KVCacheView
 from llmviz.widgets.load import LoadView
@@ -32,6 +33,7 @@ __all__ = [
     "DebuggerPanel",
     "FlowView",
     "GGUFView",
+    "GraphView",
     "HeadsView",
     "KVCacheView",
     "LoadView",

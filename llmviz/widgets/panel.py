@@ -12,6 +12,7 @@ from llmviz.widgets.docked import docked
 from llmviz.widgets.docks import DOCKS
 from llmviz.widgets.flow import FlowView
 from llmviz.widgets.follow import DebuggerView
+from llmviz.widgets.graph import GraphView
 from llmviz.widgets.heads import HeadsView
 from llmviz.widgets.kv_cache import KVCacheView
 from llmviz.widgets.logits import LogitsView
@@ -39,6 +40,7 @@ VIEWS = (
     "attention",
     "heads",
     "kv_cache",
+    "graph",
     "time",
     # the next token
     "logits",
@@ -71,6 +73,7 @@ class DebuggerPanel(
     AttentionView,
     HeadsView,
     SamplerView,
+    GraphView,
     TimeView,
     _Flow,
     docked(*DOCKS),  # type: ignore[misc]

@@ -169,7 +169,7 @@ class TimeView(DebuggerView):
         title = escape(self.time_about.get("label", "") or "a pass")
         return f"<table><caption>Time of {title}</caption><tbody>{rows}</tbody></table>"
 
-    def choose(self, number: int = -1, *, by: str = "", against: int | None = None) -> None:
+    def choose_pass(self, number: int = -1, *, by: str = "", against: int | None = None) -> None:
         """Choose pass, division and comparison in one go.
 
         Raises

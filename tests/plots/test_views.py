@@ -23,6 +23,7 @@ from .runs import by_gid, texts
 VIEWS = {
     "attention": {},
     "batch": {"selected": 0},
+    "graph": {},
     "kv_cache": {},
     "load": {},
     "logits": {},

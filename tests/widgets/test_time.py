@@ -64,7 +64,7 @@ def test_the_newest_pass_is_shown_and_its_lines_sum_to_the_total(model):
 def test_two_passes_side_by_side(model):
     dbg = debug(model)
     view = TimeView(dbg, time_by="op")
-    view.choose(3, against=1)
+    view.choose_pass(3, against=1)
     prompt = dbg.times.passes[1]
     (row,) = (p for p in view.time_parts if p["name"] == "SOFT_MAX")
     assert row["against"] == pytest.approx(
@@ -72,9 +72,9 @@ def test_two_passes_side_by_side(model):
     )
     assert view.time_about["against"]["number"] == 1
     with pytest.raises(LlmvizError, match="no pass 17"):
-        view.choose(17)
+        view.choose_pass(17)
     with pytest.raises(LlmvizError, match="no division"):
-        view.choose(1, by="colour")
+        view.choose_pass(1, by="colour")
     view.time_pass = 17  # from a page that shows an older run
     assert "why" in view.time_about
 

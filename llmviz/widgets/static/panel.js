@@ -21,6 +21,7 @@ import { headsZone } from "./heads.js";
 import { samplerZone } from "./sampler.js";
 import { kvCacheZone } from "./kv_cache.js";
 import { logitsZone } from "./logits.js";
+import { graphZone } from "./graph.js";
 import { timeZone } from "./time.js";
 import { outputZone } from "./output.js";
 
@@ -41,6 +42,7 @@ const GROUPS = [
     ["attention", "Attention", attentionZone],
     ["heads", "Heads", headsZone],
     ["kv_cache", "KV cache", kvCacheZone],
+    ["graph", "Graph", graphZone],
     ["time", "Time", timeZone],
   ]],
   ["The next token", [
