@@ -35,7 +35,8 @@ class QuantType:
     type : GGMLType
         The id in the file.
     block_dtype : numpy.dtype
-        Structured dtype of one block, its fields named as in ggml's structs.
+        Structured dtype of one block, its fields named as in ggml's structs (an array of a struct
+        that holds two things is two fields here).
     block_size : int
         Values per block.
     type_size : int
