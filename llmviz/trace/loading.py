@@ -239,6 +239,8 @@ def of_run(dbg: Any, header: Loading | None = None) -> Loading:
               s.found if states[s.number] == "done" else "")
         for s in header.steps
     ]  # fmt: skip
+    if states[5] != "done":
+        seen.discard("n_vocab")  # it is counted when the vocabulary is there
     out.hparams = [h for h in header.hparams if h.name in seen]
     done4 = states[4] == "done" or (step == 4 and dbg.here.kind == "exit")
     out.hp = header.hp if done4 else None

@@ -53,7 +53,7 @@ def test_it_follows_a_run_and_shows_only_what_was_read(path):
         dbg.break_on("n_layer")
         dbg.run()
         names = [h["name"] for h in view.hparams]
-        assert names[-1] == "n_layer" and len(names) < view.n_hparams and view.here == dbg.n
+        assert "n_vocab" not in names and names[-1] == "n_layer" and len(names) < view.n_hparams and view.here == dbg.n
         assert view.steps[3]["state"] == "now" and not view.kv["known"]
         dbg.run_to_end()
         assert len(view.hparams) == view.n_hparams and view.kv["known"]

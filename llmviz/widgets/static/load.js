@@ -127,9 +127,10 @@ export function loadZone(host) {
     ], "memory");
   };
 
-  let places = [];
+  let places = [], told = -1;
   const tell = (i, spoken) => {
     const p = places[i];
+    told = i;
     if (!p) { readout.textContent = ""; return; }
     const name = p.what === "input" ? "token embeddings" : p.what === "output" ? "output" : `layer ${p.what}`;
     const text = `${name}: ${plural(p.n, "tensor")}, ${size(p.file)} in the file${p.memory ? `, ${size(p.memory)} in memory` : ""}${p.device ? `, on ${p.device}` : ""}`;
@@ -150,17 +151,18 @@ export function loadZone(host) {
         p.what === "input" ? "embeddings" : p.what === "output" ? "output" : p.what)))))));
     settle();
     if (held !== null) { const again = strips.querySelector(`[data-i="${held}"]`); if (again) again.focus({ preventScroll: true }); }
-    if (!readout.textContent) readout.textContent = `${plural(places.reduce((n, p) => n + p.n, 0), "tensor")}: ${w.how}`;
+    if (told >= 0 && places[told]) tell(told); else readout.textContent = `${plural(places.reduce((n, p) => n + p.n, 0), "tensor")}: ${w.how}`;
     scale(typeBar, typeKey, (model.get("types") || []).map((x, i) => ({ id: x.type, name: x.type, n: x.file, class: `lv-seg-${1 + (i % 5)}`, more: `in the file${x.memory ? `, ${size(x.memory)} in memory` : ""}, ${plural(x.n, "tensor")}` })), "types");
     fill(placesTable, h("table", {}, h("caption", {}, "Where the weights are"), h("thead", {}, h("tr", {}, ["part", "device", "tensors", "bytes in the file", "bytes in memory"].map((x) => h("th", { scope: "col" }, x)))), h("tbody", {}, places.map((p) => h("tr", {}, [p.what, p.device, p.n, p.file, p.memory].map((x) => h("td", {}, String(x))))))));
   };
 
   const drawNumbers = () => {
-    const list = model.get("hparams") || [], all = model.get("n_hparams") || 0;
+    const read = model.get("hparams") || [], all = model.get("n_hparams") || 0, reading = read.length < all && (model.get("about") || {}).step === 4;
+    const list = reading ? [...read].reverse() : read; // what was read now stands on top
     hparams.hidden = !all;
-    numbersHead.textContent = list.length < all ? `Hyperparameters: ${list.length} of ${all} read so far` : `Hyperparameters: ${list.filter((x) => x.key).length} of ${list.length} from the file`;
+    numbersHead.textContent = list.length < all ? `Hyperparameters: ${list.length} of ${all} read so far${reading ? ", the newest first" : ""}` : `Hyperparameters: ${list.filter((x) => x.key).length} of ${list.length} from the file`;
     fill(numbers, h("caption", { class: "lv-hidden" }, "Hyperparameters and where each came from"), h("thead", {}, h("tr", {}, ["name", "value", "came from"].map((x) => h("th", { scope: "col" }, x)))),
-      h("tbody", {}, list.map((x) => h("tr", { "data-hparam": x.name, "data-key": x.key || null }, h("th", { scope: "row" }, h("code", {}, broken(x.name))), h("td", { title: x.value }, value(visible(x.value).replace(/\u00a0/g, " "), x.value, `hparams.${x.name}`)),
+      h("tbody", {}, list.map((x, i) => h("tr", { "data-hparam": x.name, "aria-current": reading && i === 0 ? "true" : null, "data-key": x.key || null }, h("th", { scope: "row" }, h("code", {}, broken(x.name))), h("td", { title: x.value }, value(visible(x.value).replace(/\u00a0/g, " "), x.value, `hparams.${x.name}`)),
         x.key ? h("td", {}, h("code", {}, broken(visible(x.key))), " ", h("code", { class: "lv-remark", "data-type": x.type }, x.type), x.why ? h("span", { class: "lv-remark" }, ` ${x.why}`) : null)
           : h("td", { class: "lv-remark" }, visible(x.why).replace(/\u00a0/g, " "))))));
   };

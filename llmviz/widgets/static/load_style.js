@@ -10,7 +10,8 @@ export const LOAD_STYLE = `
 .llmviz .lv-load-steps li[data-state=later] .lv-load-title, .llmviz .lv-load-n { color: var(--lv-soft); }
 .llmviz .lv-load-n, .llmviz .lv-load-time { text-align: right; font-variant-numeric: tabular-nums; }
 .llmviz .lv-load-time, .llmviz .lv-load-title { white-space: nowrap; }
-.llmviz .lv-load-span { align-self: center; height: 0.65em; }
+.llmviz .lv-load-span { align-self: start; height: 0.65em; margin-top: 0.4em; }
+.llmviz .lv-load-numbers tr[aria-current] > * { background: var(--lv-now-soft); }
 .llmviz .lv-load-span i { display: block; height: 100%; min-width: 2px; border-radius: 0.15em; background: var(--lv-now); }
 .llmviz .lv-load-found { min-width: 0; overflow-wrap: anywhere; color: var(--lv-soft); font-size: max(13px, 0.95em); }
 .llmviz .lv-load-two { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 0.4em 1.6em; align-items: start; margin-top: 0.7em; }
