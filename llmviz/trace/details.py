@@ -132,7 +132,8 @@ def _chosen(here: Any, dbg: Any) -> Table:
         rows.append([_text("raw p"), _any(chosen.p_raw, "p_raw")])
         if chosen.p is not None:
             rows.append([_text("final p"), _any(chosen.p, "p")])
-        rows.append([_text("rank"), _any(chosen.rank, "rank")])
+        rank = None if chosen.rank is None else chosen.rank + 1  # people count from 1
+        rows.append([_text("rank"), _any(rank, "rank")])
     about = here.about if isinstance(here.about, Mapping) else {}
     if about.get("eog"):
         rows.append([_text("ends"), _text("yes: this token ends the generation")])

@@ -185,7 +185,7 @@ def test_logits_and_their_entropy() -> None:
     dbg.recorder.logits = np.zeros(5, np.float32)  # the next token's
     assert values.get("entropy") == pytest.approx(np.log(5))
     assert values.get("top").id == 2
-    assert compile_expression('rank("Paris") == 0').holds(values)
+    assert compile_expression('rank("Paris") == 1').holds(values)
     assert compile_expression("prob(top) == 0.2").holds(values)
 
 
@@ -259,7 +259,7 @@ def test_a_debugger_s_values(tiny_model: Callable[..., str]) -> None:
     assert before.shape == (1, model.hparams.n_embd)
     assert values.get("entropy") == entropy(dbg.recorder.logits)
     token = values.get("token")
-    assert ranks.evaluate(values) == 0  # the last layer's lens is the model's own answer
+    assert ranks.evaluate(values) == 1  # the last layer's lens is the model's own answer
     np.testing.assert_array_equal(values.lens(before[-1]), logit_lens(model, before[-1]))
     assert values.lens(before[-1]) is values.lens(np.array(before[-1]))  # computed once
     assert compile_expression("prob(token)").evaluate(values) > 0

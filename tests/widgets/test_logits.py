@@ -58,7 +58,7 @@ def number(ref: str, pass_: int, truth) -> float | None:
     x = truth[pass_, int(m[1])]
     if ref.startswith("entropy("):
         return entropy(x)
-    if rank := re.match(r"1\+rank\((\d+),", ref):
+    if rank := re.match(r"rank\((\d+),", ref):
         return 1 + rank_of(int(rank[1]), x)
     token = int(re.search(r"\[(\d+)\]$", ref)[1])
     return float(probabilities(x)[token] if ref.startswith("softmax(") else x[token])

@@ -386,10 +386,10 @@ def _softmax(values: Values, x: Any) -> np.ndarray:
     return np.stack([probabilities(row) for row in rows]).astype(np.float32).reshape(a.shape)
 
 
-@_function("rank(token, logits)", "how many tokens have a larger logit: 0 is the first", 1, 2)
+@_function("rank(token, logits)", "the token's place among the logits: 1 is the largest", 1, 2)
 def _rank(values: Values, token: Any, *given: Any) -> Any:
     row = _logits(values, given, "rank")
-    return Missing if row is Missing else lens.rank_of(_token(values, token, row.size), row)
+    return Missing if row is Missing else 1 + lens.rank_of(_token(values, token, row.size), row)
 
 
 @_function("prob(token, logits)", "the token's softmax probability before the samplers", 1, 2)

@@ -15,7 +15,7 @@ export function lensPart(host) {
   let asked = "", at = -1;
 
   const rowsOf = () => [...table.querySelectorAll("tbody tr")];
-  const refs = (il) => { const l = `lens(l_out-${il}[-1])`; return { logit: (id) => `${l}[${id}]`, p: (id) => `softmax(${l})[${id}]`, rank: (id) => `1+rank(${id}, ${l})`, entropy: `entropy(${l})` }; };
+  const refs = (il) => { const l = `lens(l_out-${il}[-1])`; return { logit: (id) => `${l}[${id}]`, p: (id) => `softmax(${l})[${id}]`, rank: (id) => `rank(${id}, ${l})`, entropy: `entropy(${l})` }; };
   const look = (i, spoken) => {
     const row = (model.get("lens_rows") || [])[i], a = model.get("lens_about") || {};
     if (!row) return;
