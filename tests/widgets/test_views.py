@@ -24,8 +24,10 @@ from llmviz.trace import Debugger
 from llmviz.trace.glossary import NODES, gloss
 from llmviz.widgets import (
     AttentionView,
+    BatchView,
     DebuggerPanel,
     KVCacheView,
+    LoadView,
     LogitsView,
     MapView,
     OutputView,
@@ -41,8 +43,10 @@ from .witness import Witness
 
 VIEWS = [
     AttentionView,
+    BatchView,
     DebuggerPanel,
     KVCacheView,
+    LoadView,
     LogitsView,
     MapView,
     OutputView,
