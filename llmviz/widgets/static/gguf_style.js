@@ -60,5 +60,6 @@ export const GGUF_STYLE = `
 .llmviz .lv-gguf-plot g[data-lit] .lv-q-dot { fill: var(--lv-final); }
 .llmviz .lv-gguf-plot g[data-lit] .lv-q-stem { stroke: var(--lv-final); }
 @container (max-width: 820px) { .llmviz .lv-gguf-two { grid-template-columns: minmax(0, 1fr); } }
+@container (max-width: 660px) { .llmviz .lv-gguf-x { padding: 0 0.17em; } .llmviz .lv-gguf-line > span:first-child { width: 5.4em; } .llmviz .lv-gguf-hex { padding: 0.3em 0.4em; } }
 .llmviz.lv-projector .lv-gguf-two { grid-template-columns: minmax(0, 1fr); }
 `;
