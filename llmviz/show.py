@@ -30,6 +30,7 @@ __all__ = [
     "output",
     "panel",
     "sampler",
+    "sentinels",
     "tensor",
     "time",
     "timeline",
@@ -164,6 +165,11 @@ def output(dbg: Debugger, **traits: Any) -> widgets.OutputView:
 def sampler(dbg: Debugger, **traits: Any) -> widgets.SamplerView:
     """How the token was chosen, sampler by sampler; a moved parameter replays it."""
     return _widgets().SamplerView(dbg, **traits)
+
+
+def sentinels(dbg: Debugger, **traits: Any) -> widgets.SentinelsView:
+    """What is unusual in a run: NaN, norms out of line, attention on one token, soft caps."""
+    return _widgets().SentinelsView(dbg, **traits)
 
 
 def tensor(dbg: Debugger, **traits: Any) -> widgets.TensorView:

@@ -222,8 +222,8 @@ class Sentinels:
         if usual is not None:
             times = rms / usual
             how = f"{times:.3g} times as large as" if times > 1 else f"{1 / times:.3g} times below"
-            text = f"{event.name} is {how} usual: root mean square {rms:.3g}, for other tokens "
-            self._find("norm", event, n, f"{text}{usual:.3g}")
+            text = f"{event.name} is {how} usual: root mean square {_plain(rms)}, for other tokens "
+            self._find("norm", event, n, text + _plain(usual))
 
     def _forget_other_runs(self) -> None:
         """Norms of events that came after an edit that is new, or gone, say nothing any more."""
@@ -393,6 +393,10 @@ def _collapsed(block: AttentionBlock) -> tuple[int, int, int] | None:
     if heads < 2 or heads < LEAST_HEADS * len(row):
         return None
     return int(places[i]), heads, len(row)
+
+
+def _plain(x: float) -> str:
+    return f"{x:,.0f}" if 1000 <= x < 1e6 else f"{x:.3g}"
 
 
 def _no_numbers(stats: Statistics) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Sequence
 from html import escape
@@ -14,26 +13,26 @@ import traitlets as t
 from llmviz.errors import LlmvizError
 from llmviz.trace.compare import Comparison, checked_tolerance
 from llmviz.trace.compare_report import error_text, node_text
-from llmviz.trace.compare_spans import Span
 from llmviz.trace.diff import KINDS, NodeDiff, decades
-from llmviz.trace.glossary import gloss
-from llmviz.trace.records import Alternative, TokenRecord
-from llmviz.trace.shown import short, window
-from llmviz.trace.summary import as_matrix
-from llmviz.widgets.base import View
-from llmviz.widgets.picture import picture
+from llmviz.trace.shown import short
+from llmviz.widgets.compare_node import ComparedNode
+from llmviz.widgets.compare_rows import (
+    TEXT,
+    candidate_row,
+    float64,
+    match_rows,
+    pass_row,
+    token_row,
+    worst,
+)
 
 __all__ = ["CompareView"]
 
-ROWS, COLUMNS = 24, 96  # of one of three windows that stand side by side
-_BLOCK = 8
-_TEXT = 60
 _TOP = 5
 _PASSES, _TOKENS = 200, 40
-_VALUE = 200  # characters of a setting
 
 
-class CompareView(View):
+class CompareView(ComparedNode):
     """Where do two runs part?
 
     Parameters
@@ -44,14 +43,12 @@ class CompareView(View):
 
     Traits
     ------
+    See `ComparedNode` for those of the chosen node.
+
     pass_ : int
         The pass that is shown; settable. It begins where the runs part.
     tolerance : float
         Relative error that counts as a difference; settable.
-    chosen : int
-        The node that is laid side by side, by its place along depth; settable. -1 for none.
-    slice, origin : list of int
-        Of the chosen node: which 2-D slice, and the window's upper left corner; settable.
     runs : list of {label, live}
     passes : list of {i, a, b, same, prompt, n_a, n_b}
     kinds : list of str
@@ -67,14 +64,6 @@ class CompareView(View):
         First node over the tolerance in this pass, -1 for none.
     first_pass : int
         The first pass that has one; -1 for none.
-    node : dict
-        name, op, nth, layer, gloss, axes, shapes, numbers (of the events), at, note, patches (why a
-        value cannot be put into a, and into b; empty where it can) of the chosen one.
-    window : dict
-        row, column, rows, columns, n_rows, n_columns, lead, index, low, high, signed, clipped of
-        the two values, and d_low, d_high, d_clipped of their difference; or why (there is none).
-    picture_a, picture_b, picture_d : bytes
-        uint8[rows, columns].
     logits : dict
         same, kl, error, moved, rank_in_a, rank_in_b, note, and the likeliest tokens a and b; empty
         where they are not known.
@@ -93,9 +82,6 @@ class CompareView(View):
     error = t.Dict().tag(sync=True)
     pass_ = t.Int(-1).tag(sync=True)
     tolerance = t.Float(1e-3).tag(sync=True)
-    chosen = t.Int(-1).tag(sync=True)
-    slice = t.List(t.Int()).tag(sync=True)
-    origin = t.List(t.Int(), default_value=[0, 0]).tag(sync=True)
     runs: t.List = t.List().tag(sync=True)
     passes: t.List = t.List().tag(sync=True)
     kinds: t.List = t.List(list(KINDS)).tag(sync=True)
@@ -110,11 +96,6 @@ class CompareView(View):
     decades: t.List = t.List(t.Int(), default_value=[-6, 0]).tag(sync=True)
     first = t.Int(-1).tag(sync=True)
     first_pass = t.Int(-1).tag(sync=True)
-    node = t.Dict().tag(sync=True)
-    window = t.Dict().tag(sync=True)
-    picture_a = t.Bytes(b"").tag(sync=True)
-    picture_b = t.Bytes(b"").tag(sync=True)
-    picture_d = t.Bytes(b"").tag(sync=True)
     logits = t.Dict().tag(sync=True)
     matches: t.List = t.List().tag(sync=True)
     tokens: t.List = t.List().tag(sync=True)
@@ -124,7 +105,6 @@ class CompareView(View):
 
     _ready = False
     _ends: Sequence[Callable[[], None]] = ()
-    _values: tuple[np.ndarray, np.ndarray, str] | None = None
 
     def __init__(self, comparison: Comparison, **kwargs: Any) -> None:
         unknown = set(kwargs) - set(self._public_traits())
@@ -132,13 +112,8 @@ class CompareView(View):
             raise LlmvizError(
                 f"a comparison is shown, as llmviz.compare(a, b) makes it, not {comparison!r:.80}"
             )
-        self.comparison = comparison
         super().__init__(**kwargs)
-        self._ends = [
-            run.dbg.on_change(_weakly(self))
-            for run in (comparison.a, comparison.b)
-            if hasattr(run, "dbg")
-        ]
+        self._follow(comparison)
         self.on_msg(self._on_message)
         if "tolerance" in kwargs:
             comparison.tolerance = checked_tolerance(self.tolerance)
@@ -162,22 +137,42 @@ class CompareView(View):
         self.comparison.refresh()
         self._draw_all()
 
+    def show(self, comparison: Comparison) -> None:
+        """Show another comparison in the place of this one."""
+        self._follow(comparison)
+        comparison.tolerance = self.tolerance
+        self.patched = {}
+        self._draw_all()
+
+    def _follow(self, comparison: Comparison) -> None:
+        for end in self._ends:
+            end()
+        self.comparison = comparison
+        self._ends = [
+            run.dbg.on_change(_weakly(self))
+            for run in (comparison.a, comparison.b)
+            if hasattr(run, "dbg")
+        ]
+
     def _moved_on(self) -> None:
-        self.moved = self.comparison.moved_on
+        moved = self.comparison.moved_on
+        if moved != self.moved:
+            self.moved = moved
+            self.rev += 1
 
     def _draw_all(self, keep_pass: bool = False, keep_node: bool = False) -> None:
         c = self.comparison
         ready, self._ready = self._ready, False
         try:
             with self.hold_sync():
-                self.runs = [{"label": short(r.label, _TEXT), "live": r.live} for r in (c.a, c.b)]
-                self.passes = [_pass(span) for span in c.passes[:_PASSES]]
+                self.runs = [{"label": short(r.label, TEXT), "live": r.live} for r in (c.a, c.b)]
+                self.passes = [pass_row(span) for span in c.passes[:_PASSES]]
                 if keep_pass and c.passes:
                     self.pass_ = max(0, min(self.pass_, len(c.passes) - 1))
                     c.pass_ = self.pass_
                 else:
                     self.pass_ = c.pass_
-                self.matches = _matches(c)
+                self.matches = match_rows(c)
                 self._draw_tokens()
                 self._draw_pass(keep_node)
                 self.moved = False
@@ -190,7 +185,7 @@ class CompareView(View):
         apart = next((x.i for x in tokens if not x.same), len(tokens))
         begin = max(0, min(apart - _TOKENS // 2, len(tokens) - _TOKENS))
         self.tokens = [
-            {"i": x.i, "a": _token(x.a), "b": _token(x.b), "same": x.same}
+            {"i": x.i, "a": token_row(x.a), "b": token_row(x.b), "same": x.same}
             for x in tokens[begin : begin + _TOKENS]
         ]
         self.tokens_total = len(tokens)
@@ -198,19 +193,18 @@ class CompareView(View):
     def _draw_pass(self, keep_node: bool = False) -> None:
         c = self.comparison
         nodes = c.nodes
-        self.node_names = [short(d.name, _TEXT) for d in nodes]
+        self.node_names = [short(d.name, TEXT) for d in nodes]
         self.node_ops = [d.op for d in nodes]
         self.node_notes = [d.note for d in nodes]
-        nan = math.nan
-        self.node_errors = _f8([nan if d.error is None else d.error for d in nodes])
-        self.node_max = _f8([nan if d.max_abs is None else d.max_abs for d in nodes])
+        self.node_errors = float64([d.error for d in nodes])
+        self.node_max = float64([d.max_abs for d in nodes])
         self.node_layers = np.array([d.layer for d in nodes], "<i4").tobytes()
         self.node_kinds = bytes(KINDS.index(d.kind) for d in nodes)
         self.node_bounds = bytes(d.bound for d in nodes)
         self._draw_first(nodes)
         self.logits = self._logits() if c.passes else {}
         if not (keep_node and 0 <= self.chosen < len(nodes)):
-            self.chosen = self.first if self.first >= 0 else _worst(nodes)
+            self.chosen = self.first if self.first >= 0 else worst(nodes)
             self._go_to_largest()
         self._draw_node()
 
@@ -232,91 +226,8 @@ class CompareView(View):
             "rank_in_a": found.rank_in_a,
             "rank_in_b": found.rank_in_b,
             "note": found.note,
-            "a": [_candidate(x) for x in found.top_a[:_TOP]],
-            "b": [_candidate(x) for x in found.top_b[:_TOP]],
-        }
-
-    def _draw_node(self) -> None:
-        c = self.comparison
-        nodes = c.nodes
-        self._values = None
-        self.picture_a = self.picture_b = self.picture_d = b""
-        if not 0 <= self.chosen < len(nodes):
-            self.node, self.window = {}, {}
-            return
-        d = nodes[self.chosen]
-        shapes = [d.shape_a, d.shape_b]
-        text, axes = gloss(d.name, d.op, d.shape_a or d.shape_b or ())
-        place = d.difference.at if d.difference is not None else None
-        self.node = {
-            "i": d.i,
-            "name": short(d.name, _TEXT),
-            "op": d.op,
-            "nth": d.nth,
-            "layer": d.layer,
-            "kind": d.kind,
-            "gloss": text,
-            "axes": list(axes),
-            "shapes": [list(s) if s is not None else None for s in shapes],
-            "numbers": [d.n_a, d.n_b],
-            "at": list(place) if place is not None else None,
-            "note": d.note,
-            "patches": [self._why_not(d, 0), self._why_not(d, 1)],
-        }
-        try:
-            self._values = c.fitted(d) if None not in shapes else None
-        except LlmvizError as error:
-            self.window = {"why": str(error)}
-            return
-        if self._values is None:
-            self.window = {"why": d.note or "The values were not kept."}
-            return
-        self._draw_window()
-
-    def _why_not(self, d: NodeDiff, into: int) -> str:
-        """Why the other run's value cannot be put into a run; empty where it can."""
-        run = (self.comparison.a, self.comparison.b)[into]
-        if not run.live:
-            return "a recording cannot be changed"
-        if d.shape_a != d.shape_b:
-            return "the shapes differ"
-        span = self.comparison.span()
-        if len(span.a) > 1 or len(span.b) > 1:
-            return "this part of the prompt took several ubatches"
-        return ""
-
-    def _draw_window(self) -> None:
-        assert self._values is not None
-        a, b, _ = self._values
-        if not a.size:
-            self.window = {"why": "No row of this node is computed in this pass."}
-            return
-        cut_a, cut_b = (as_matrix(x, tuple(self.slice)) for x in (a, b))
-        row, column, part_a, _rest = window(cut_a.matrix, self.origin, ROWS, COLUMNS)
-        part_b = cut_b.matrix[row : row + part_a.shape[0], column : column + part_a.shape[1]]
-        with np.errstate(invalid="ignore"):
-            part_d = part_b.astype(np.float64) - part_a.astype(np.float64)
-        # What is the same infinity in both differs by nothing.
-        part_d[(part_a == part_b)] = 0.0
-        _, scale = picture(np.concatenate([part_a, part_b]))
-        ends = (scale["low"], scale["high"])
-        self.picture_a, _ = picture(part_a, *ends)
-        self.picture_b, _ = picture(part_b, *ends)
-        size = np.abs(part_d[np.isfinite(part_d)])
-        most = float(size.max()) if size.size else 0.0
-        self.picture_d, of_d = picture(part_d, -most, most)
-        self.window = {
-            "row": row,
-            "column": column,
-            "rows": part_a.shape[0],
-            "columns": part_a.shape[1],
-            "n_rows": cut_a.matrix.shape[0],
-            "n_columns": cut_a.matrix.shape[1],
-            "lead": [[axis, a.shape[axis]] for axis in cut_a.lead],
-            "index": list(cut_a.index),
-            **scale,
-            "d_low": of_d["low"],
-            "d_high": of_d["high"],
+            "a": [candidate_row(x) for x in found.top_a[:_TOP]],
+            "b": [candidate_row(x) for x in found.top_b[:_TOP]],
         }
 
     # -- what a person does ------------------------------------------------------------------------
@@ -348,25 +259,6 @@ class CompareView(View):
         if self._ready:
             self._quietly(self._show_node)
 
-    def _show_node(self) -> None:
-        self._go_to_largest()
-        self._draw_node()
-
-    def _go_to_largest(self) -> None:
-        """Begin with the window that holds the largest difference."""
-        self.slice, self.origin = [], [0, 0]
-        nodes = self.comparison.nodes
-        d = nodes[self.chosen] if 0 <= self.chosen < len(nodes) else None
-        place = d.difference.at if d is not None and d.difference is not None else None
-        shape = d.shape_a if d is not None else None
-        if not place or not shape or len(place) != len(shape):
-            return
-        *before, column = place
-        long = [axis for axis in range(len(before)) if shape[axis] > 1]
-        row = before[long.pop()] if long else 0
-        self.slice = [before[axis] for axis in long]
-        self.origin = [row // ROWS * ROWS, column // COLUMNS * COLUMNS]
-
     @t.observe("slice", "origin")
     def _to_window(self, change: Any) -> None:
         if self._ready and self._values is not None:
@@ -396,8 +288,8 @@ class CompareView(View):
         self.patched = {
             "into": into,
             "source": source,
-            "name": short(d.name, _TEXT),
-            "branch": short(done.branch, _TEXT),
+            "name": short(d.name, TEXT),
+            "branch": short(done.branch, TEXT),
             "recovered": done.recovered,
         }
         self._draw_all(keep_pass=True, keep_node=True)
@@ -436,33 +328,6 @@ class CompareView(View):
 
     def _patch(self, message: dict[str, Any]) -> None:
         self.patch(str(message.get("into")))
-
-    def _numbers(self, message: dict[str, Any]) -> dict[str, Any]:
-        """A block of both values and of what they differ by, in full precision."""
-        if self._values is None or message.get("node") != self.chosen:
-            return {"a": [], "b": [], "refs": []}
-        cuts = [as_matrix(x, tuple(self.slice)) for x in self._values[:2]]
-        row, column = (max(0, int(message[k])) for k in ("row", "column"))
-        rows, columns = (min(_BLOCK, max(1, int(message[k]))) for k in ("rows", "columns"))
-        part = np.s_[row : row + rows, column : column + columns]
-        a, b = cuts[0].matrix[part], cuts[1].matrix[part]
-        name = self.node["name"]
-        with np.errstate(invalid="ignore"):
-            d = b.astype(np.float64) - a.astype(np.float64)
-        return {
-            "row": row,
-            "column": column,
-            "a": [[str(x) for x in line.tolist()] for line in a],
-            "b": [[str(x) for x in line.tolist()] for line in b],
-            "d": [[str(x) for x in line.tolist()] for line in d],
-            "refs": [
-                [
-                    f"{name}[{','.join(map(str, cuts[0].place(row + i, column + j)))}]"
-                    for j in range(a.shape[1])
-                ]
-                for i in range(a.shape[0])
-            ],
-        }
 
     def figure(self, **options: Any) -> Any:
         """The view as a matplotlib figure; see `llmviz.plots.compare`."""
@@ -506,46 +371,3 @@ def _weakly(view: CompareView) -> Callable[[], None]:
             alive._moved_on()
 
     return listen
-
-
-def _f8(values: list[float]) -> bytes:
-    return np.array(values, "<f8").tobytes()
-
-
-def _worst(nodes: list[NodeDiff]) -> int:
-    known = [d for d in nodes if d.error is not None]
-    return max(known, key=lambda d: d.error or 0.0).i if known else (0 if nodes else -1)
-
-
-def _pass(span: Span) -> dict[str, Any]:
-    return {
-        "i": span.index,
-        "a": short(span.text_a, _TEXT),
-        "b": short(span.text_b, _TEXT),
-        "same": span.same_tokens,
-        "prompt": span.prompt,
-        "n_a": span.n_a,
-        "n_b": span.n_b,
-    }
-
-
-def _token(record: TokenRecord | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
-    text = record.piece.decode("utf-8", "replace")
-    return {"id": record.id, "text": short(text, _TEXT), "given": record.given}
-
-
-def _candidate(x: Alternative) -> dict[str, Any]:
-    return {"id": x.id, "text": short(x.text, _TEXT), "p": x.p_raw, "logit": x.logit}
-
-
-def _matches(c: Comparison) -> list[dict[str, Any]]:
-    def say(x: Any) -> str | None:
-        return None if x is None else short(str(x), _VALUE)
-
-    return [
-        {"what": m.what, "a": say(m.a), "b": say(m.b), "same": m.same}
-        for m in c.matches
-        if m.same is not None and not (m.what == "edits" and m.a == m.b == "none")
-    ]

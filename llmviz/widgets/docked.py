@@ -90,23 +90,30 @@ class Docking(DebuggerView):
             setattr(self, f"{name}_missing", made if isinstance(made, str) else "")
             if isinstance(made, str):
                 return None
-            panel = weakref.ref(self)
-
-            def send(content: Any, buffers: Any = None) -> None:
-                page = panel()
-                if page is not None:
-                    page.send(content, buffers)
-
-            def mirror(change: Any) -> None:
-                page = panel()
-                if page is not None:
-                    page._mirror(name)
-
-            made.send = send
-            made.observe(mirror, names="rev")
-            self._parts[name] = made
-            self._mirror(name)
+            self._take_in(name, made)
         return self._parts[name]
+
+    def _take_in(self, name: str, made: View) -> None:
+        """Dock a view, in the place of the one that was there."""
+        panel = weakref.ref(self)
+
+        def send(content: Any, buffers: Any = None) -> None:
+            page = panel()
+            if page is not None:
+                page.send(content, buffers)
+
+        def mirror(change: Any) -> None:
+            page = panel()
+            if page is not None and page._parts.get(name) is change.owner:
+                page._mirror(name)
+
+        made.send = send
+        made.observe(mirror, names="rev")
+        before = self._parts.pop(name, None)
+        if before is not None:
+            before.close()
+        self._parts[name] = made
+        self._mirror(name)
 
     def draw(self) -> None:
         """Bring the docked views that can be seen in line with the run."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from llmviz.trace import Comparison
 from llmviz.vocab import Vocab
 from llmviz.widgets.batch import BatchView
-from llmviz.widgets.docked import Dock
+from llmviz.widgets.compare import CompareView
 from llmviz.widgets.gguf import GGUFView
 from llmviz.widgets.load import LoadView
 from llmviz.widgets.tokenizer import TokenizerView
+
+from llmviz.widgets.docked import Dock
 
 __all__ = ["DOCKS"]
 
@@ -76,6 +79,37 @@ def prompt_text(dbg: Any, vocab: Vocab) -> str:
     return text.removeprefix(vocab.tokens[vocab.bos]) if vocab.add_bos else text
 
 
+_NO_OTHER = (
+    "There is one run only. Change something that has already happened: that makes a branch, and "
+    "both are laid side by side here. panel.compare_with(other) takes another debugger or a trace."
+)
+
+
+def pair_of(dbg: Any) -> tuple[str, str] | None:
+    """Names of the branch that a run came from and of the one it is on; None for a single one."""
+    if dbg.here is None or not dbg.can_restart or len(dbg.branches) < 2:
+        return None
+    branch = dbg.branch
+    other = branch.parent or next(b.name for b in reversed(dbg.branches) if b is not branch)
+    return (other, branch.name) if branch.parent else (branch.name, other)
+
+
+def _compare(kind: Any, dbg: Any) -> Any:
+    pair = pair_of(dbg)
+    if pair is None:
+        return _NO_OTHER
+    return kind(Comparison((dbg, pair[0]), (dbg, pair[1])))
+
+
+def _compare_follow(part: CompareView, dbg: Any) -> None:
+    """Of two branches those that the run is on now; another run stays until it is replaced."""
+    c = part.comparison
+    runs = [getattr(run, "dbg", None) for run in (c.a, c.b)]
+    pair = pair_of(dbg)
+    if runs == [dbg, dbg] and pair is not None and {c.a.branch, c.b.branch} != set(pair):
+        part.show(Comparison((dbg, pair[0]), (dbg, pair[1])))
+
+
 def _of_run(kind: Any, dbg: Any) -> Any:
     return kind(dbg)
 
@@ -89,5 +123,6 @@ DOCKS = (
     Dock("gguf", GGUFView, _gguf, _gguf_follow),
     Dock("tokenizer", TokenizerView, _tokenizer),
     Dock("batch", BatchView, _of_run, _refresh),
+    Dock("compare", CompareView, _compare, _compare_follow),
 )
 """The docked views; their tabs are in ``panel.js``, their order in `panel.VIEWS`."""

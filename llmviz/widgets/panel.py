@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import traitlets as t
-
 from llmviz.errors import LlmvizError
+from llmviz.trace import Comparison
+from llmviz.trace.compare_runs import compare
 from llmviz.widgets.attention import AttentionView
-from llmviz.widgets.docked import docked
-from llmviz.widgets.docks import DOCKS
 from llmviz.widgets.flow import FlowView
 from llmviz.widgets.follow import DebuggerView
 from llmviz.widgets.graph import GraphView
@@ -19,12 +18,16 @@ from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
 from llmviz.widgets.output import OutputView
 from llmviz.widgets.sampler import SamplerView
+from llmviz.widgets.sentinels import SentinelsView
 from llmviz.widgets.source import SourceView
 from llmviz.widgets.tensor import TensorView
 from llmviz.widgets.time import TimeView
 from llmviz.widgets.timeline import TimelineView
 from llmviz.widgets.transport import TransportView, heading
 from llmviz.widgets.watches import WatchesView
+
+from llmviz.widgets.docked import docked
+from llmviz.widgets.docks import DOCKS
 
 __all__ = ["VIEWS", "DebuggerPanel"]
 
@@ -46,6 +49,8 @@ VIEWS = (
     "logits",
     "sampler",
     "output",
+    # two runs
+    "compare",
 )
 """The views in the middle, as their tabs stand (``panel.js``, GROUPS)."""
 
@@ -65,6 +70,7 @@ class DebuggerPanel(
     TimelineView,
     MapView,
     WatchesView,
+    SentinelsView,
     SourceView,
     TensorView,
     LogitsView,
@@ -124,6 +130,21 @@ class DebuggerPanel(
         super().draw()
         if not self.dbg.running:
             self.spoken = heading(self.dbg)
+
+    def compare_with(self, other: Any, **options: Any) -> None:
+        """Lay this run beside another one, in the tab of that name.
+
+        Parameters
+        ----------
+        other : Debugger, Trace, Comparison or str
+            Another run; the name of a branch of this one; or a comparison that was made already.
+        **options
+            ``tolerance`` and ``labels`` as for `llmviz.compare`.
+        """
+        made = other if isinstance(other, Comparison) else compare(self.dbg, other, **options)
+        self._take_in("compare", self._kinds["compare"](made))
+        self.compare_missing = ""
+        self.view = "compare"
 
     def fallback_text(self) -> str:
         """Where the run stands, in plain lines."""

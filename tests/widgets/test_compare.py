@@ -14,7 +14,7 @@ from llmviz import plots, show
 from llmviz.errors import LlmvizError
 from llmviz.sampling import Chain, Greedy
 from llmviz.trace import Comparison, Debugger, open_trace
-from llmviz.widgets import CompareView
+from llmviz.widgets import CompareView, DebuggerPanel
 
 from ..plots.runs import by_gid, texts
 from . import host
@@ -304,3 +304,49 @@ def test_legible_in_both_themes_and_on_a_projector(opened, model, scheme):
     assert h.page.evaluate(CONTRAST)["smallest"] >= 18
     fits = "document.querySelector('.llmviz').scrollWidth <= 1242"
     assert h.page.evaluate(fits)
+
+
+# -- docked --------------------------------------------------------------------------------------
+
+
+def test_the_panel_lays_branches_side_by_side(model):
+    dbg = debug(model)
+    panel = DebuggerPanel(dbg)
+    panel.view = "compare"
+    assert "one run only" in panel.compare_missing
+    n = [r.n for r in dbg.events if r.name == "process_ubatch" and r.kind == "enter"][1]
+    dbg.goto(n)
+    dbg.scale("ffn_out-1", 1.5)
+    dbg.run_to_end()
+    assert panel.compare_missing == "" and panel.compare_moved  # it looked when the edit was made
+    ask(panel, dock="compare", ask="compare-again")
+    assert panel.compare_node["name"] == "ffn_out-1" and panel.compare_pass_ == 1
+    assert [r["label"] for r in panel.compare_runs] == ["branch main", "branch branch-1"]
+    dbg.switch("main")
+    assert [r["label"] for r in panel.compare_runs] == ["branch main", "branch branch-1"]
+    dbg.goto(n)
+    dbg.zero("l_out-0")
+    assert [r["label"] for r in panel.compare_runs] == ["branch main", "branch branch-2"]
+    other = debug(model, TWO)
+    panel.compare_with(other)
+    assert panel.compare_node["name"] == "embd" and panel.view == "compare"
+    dbg.run_to_end()
+    assert panel.compare_moved and panel.part("compare").comparison.b.dbg is other
+    panel.compare_chosen = 3
+    assert panel.part("compare").chosen == 3
+    panel.close()
+
+
+@pytest.mark.browser
+def test_it_is_a_tab_of_the_panel(opened, model):
+    dbg, _ = branched(model)
+    panel = DebuggerPanel(dbg)
+    page = opened(panel, width=1360).page
+    page.click("[data-tab=compare]")
+    page.wait_for_selector("[data-panel=compare] .lv-cp-verdict:visible")
+    assert "ffn_out-1" in page.inner_text("[data-panel=compare] .lv-cp-verdict")
+    page.click("[data-panel=compare] [data-pass='0']")
+    page.wait_for_function("window.model.get('compare_pass_') === 0")
+    assert "No node of this pass" in page.inner_text("[data-panel=compare] .lv-cp-verdict")
+    found = page.evaluate(CONTRAST)
+    assert found["bad"] == [] and found["small"] == []

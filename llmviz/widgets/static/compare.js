@@ -359,7 +359,6 @@ export function compareZone(host) {
     if (document.activeElement !== chart) readout.textContent = "Point at a mark, or move with the arrow keys; Enter lays the node side by side.";
     else look(Math.min(at, names.length - 1), false);
   };
-  host.on("change:moved", () => { again.hidden = !model.get("moved"); });
   return { node, draw };
 }
 

@@ -7,10 +7,12 @@ import { tokensZone } from "./tokens.js";
 import { mapZone, scopeZone, explanationZone } from "./map.js";
 import { breaksZone } from "./breaks.js";
 import { watchesZone } from "./watches.js";
+import { sentinelsZone } from "./sentinels.js";
 import { editsZone } from "./edits.js";
 import { sourceZone } from "./source.js";
 import { docked } from "./docked.js";
 import { batchZone } from "./batch.js";
+import { compareZone } from "./compare.js";
 import { ggufZone } from "./gguf.js";
 import { loadZone } from "./load.js";
 import { tokenizerZone } from "./tokenizer.js";
@@ -49,6 +51,9 @@ const GROUPS = [
     ["logits", "Logits", logitsZone],
     ["sampler", "Sampler", samplerZone],
     ["output", "Output", outputZone],
+  ]],
+  ["Two runs", [
+    ["compare", "Compare", docked("compare", compareZone)],
   ]],
 ];
 const TABS = GROUPS.flatMap(([, views]) => views);
@@ -107,7 +112,7 @@ function tabsZone(host, zones, stage) {
 function build(host) {
   host.docked = true;
   const transport = transportZone(host), timeline = timelineZone(host), tokens = tokensZone(host);
-  const map = mapZone(host), breaks = breaksZone(host), watches = watchesZone(host);
+  const map = mapZone(host), breaks = breaksZone(host), watches = watchesZone(host), sentinels = sentinelsZone(host);
   const explanation = explanationZone(host), source = sourceZone(host), edits = editsZone(host);
   const scopes = scopeZone(host), here = hereZone(host);
   const views = TABS.map(([id, , make]) => {
@@ -123,11 +128,11 @@ function build(host) {
   host.root.append(
     timeline.node, tokens.node,
     h("div", { class: "lv-body" },
-      h("div", { class: "lv-left" }, map.node, breaks.node, watches.node),
+      h("div", { class: "lv-left" }, map.node, breaks.node, watches.node, sentinels.node),
       h("div", { class: "lv-middle" }, scopes.node, here.node, tabs.node, stage),
       h("div", { class: "lv-right" }, explanation.node, source.node, edits.node)));
   const spoken = { draw: () => host.say(host.model.get("spoken") || ""), watch: ["spoken"] };
-  return [tabs, transport, timeline, tokens, map, breaks, watches, scopes, here, explanation, source, edits, ...views, spoken];
+  return [tabs, transport, timeline, tokens, map, breaks, watches, sentinels, scopes, here, explanation, source, edits, ...views, spoken];
 }
 
 function model(host) {
