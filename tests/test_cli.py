@@ -11,11 +11,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import llmviz
@@ -370,3 +371,23 @@ def test_lab_without_jupyterlab(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: None)
     assert "llmviz-debugger[lab]" in error("lab")
+
+
+def test_lab_asks_nobody_about_news(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from llmviz.cli import lab
+
+    settings = pytest.importorskip("jupyterlab_server.settings_utils")
+    started: list[list[str]] = []
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(tmp_path))
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "own"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    monkeypatch.setattr(lab.os, "execv", lambda file, arguments: None)
+    monkeypatch.setattr(lab.subprocess, "call", lambda arguments: started.append(arguments) or 0)
+    with pytest.raises(typer.Exit):
+        lab.lab(SimpleNamespace(args=["--no-browser"]))
+    assert started[0][-1] == "--no-browser"
+    assert os.environ["JUPYTER_CONFIG_PATH"].split(os.pathsep)[1:] == [str(tmp_path)]
+    overrides, error = settings._get_overrides(str(tmp_path))
+    assert overrides["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
+    assert not error

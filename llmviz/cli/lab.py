@@ -15,7 +15,7 @@ import llmviz
 from llmviz.cli.output import examples, stderr
 from llmviz.errors import LlmvizError
 
-__all__ = ["command", "lab", "notebook_path"]
+__all__ = ["command", "config_path", "lab", "notebook_path"]
 
 EXAMPLES = examples(
     "llmviz lab",
@@ -23,6 +23,7 @@ EXAMPLES = examples(
 )
 NOTEBOOK = "00-quickstart.ipynb"
 FOLDER = "llmviz-notebooks"
+CONFIG = Path(__file__).parent / "jupyter"
 
 
 def lab(ctx: typer.Context) -> None:
@@ -37,6 +38,7 @@ def lab(ctx: typer.Context) -> None:
     arguments = command(notebook_path(Path.cwd()), ctx.args)
     # BLAS threads wait for each other in busy loops: leave the browser a core to draw with
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, (os.cpu_count() or 2) - 1)))
+    os.environ["JUPYTER_CONFIG_PATH"] = config_path(os.environ.get("JUPYTER_CONFIG_PATH", ""))
     if os.name == "posix":
         os.execv(arguments[0], arguments)  # so that Ctrl-C and signals reach JupyterLab itself
     raise typer.Exit(subprocess.call(arguments))
@@ -46,11 +48,19 @@ def command(notebook: Path, extra: list[str]) -> list[str]:
     """The command line that opens `notebook` in JupyterLab."""
     arguments = [sys.executable, "-m", "jupyterlab", str(notebook)]
     arguments += [f"--ServerApp.root_dir={notebook.parent}", "--ServerApp.ip=127.0.0.1"]
-    # The question whether to fetch Jupyter news would be the first thing a newcomer sees.
-    arguments += ["--LabApp.news_url=None"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         arguments.append("--allow-root")  # a container: Jupyter refuses otherwise
     return arguments + extra
+
+
+def config_path(already: str) -> str:
+    """Where Jupyter looks for configuration: ours too, before what is there.
+
+    Ours changes the default of one setting: JupyterLab does not ask whether it may fetch news,
+    which would be the first thing a newcomer sees, and looks for no updates. Who has chosen
+    otherwise in JupyterLab's settings keeps that.
+    """
+    return os.pathsep.join(p for p in (str(CONFIG), already) if p)
 
 
 def notebook_path(cwd: Path) -> Path:
