@@ -18,6 +18,7 @@ from llmviz.widgets.load import LoadView
 from llmviz.widgets.logits import LogitsView
 from llmviz.widgets.map import MapView
 from llmviz.widgets.output import OutputView
+from llmviz.widgets.panel import DebuggerPanel
 from llmviz.widgets.sampler import SamplerView
 from llmviz.widgets.sentinels import SentinelsView
 from llmviz.widgets.tensor import TensorView
@@ -25,8 +26,6 @@ from llmviz.widgets.time import TimeView
 from llmviz.widgets.timeline import TimelineView
 from llmviz.widgets.tokenizer import TokenizerView
 from llmviz.widgets.tokens import TokensView
-
-from llmviz.widgets.panel import DebuggerPanel
 
 __all__ = [
     "AttentionView",

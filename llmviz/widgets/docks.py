@@ -9,11 +9,10 @@ from llmviz.trace import Comparison
 from llmviz.vocab import Vocab
 from llmviz.widgets.batch import BatchView
 from llmviz.widgets.compare import CompareView
+from llmviz.widgets.docked import Dock
 from llmviz.widgets.gguf import GGUFView
 from llmviz.widgets.load import LoadView
 from llmviz.widgets.tokenizer import TokenizerView
-
-from llmviz.widgets.docked import Dock
 
 __all__ = ["DOCKS"]
 
@@ -105,8 +104,9 @@ def _compare_follow(part: CompareView, dbg: Any) -> None:
     """Of two branches those that the run is on now; another run stays until it is replaced."""
     c = part.comparison
     runs = [getattr(run, "dbg", None) for run in (c.a, c.b)]
+    branches = {getattr(run, "branch", "") for run in (c.a, c.b)}
     pair = pair_of(dbg)
-    if runs == [dbg, dbg] and pair is not None and {c.a.branch, c.b.branch} != set(pair):
+    if runs == [dbg, dbg] and pair is not None and branches != set(pair):
         part.show(Comparison((dbg, pair[0]), (dbg, pair[1])))
 
 

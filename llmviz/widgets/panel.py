@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import traitlets as t
+
 from llmviz.errors import LlmvizError
 from llmviz.trace import Comparison
 from llmviz.trace.compare_runs import compare
 from llmviz.widgets.attention import AttentionView
+from llmviz.widgets.docked import docked
+from llmviz.widgets.docks import DOCKS
 from llmviz.widgets.flow import FlowView
 from llmviz.widgets.follow import DebuggerView
 from llmviz.widgets.graph import GraphView
@@ -25,9 +28,6 @@ from llmviz.widgets.time import TimeView
 from llmviz.widgets.timeline import TimelineView
 from llmviz.widgets.transport import TransportView, heading
 from llmviz.widgets.watches import WatchesView
-
-from llmviz.widgets.docked import docked
-from llmviz.widgets.docks import DOCKS
 
 __all__ = ["VIEWS", "DebuggerPanel"]
 
