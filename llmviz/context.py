@@ -113,6 +113,7 @@ class Context:
 
         self._balloc = BatchAllocr()
         self._sched = Sched([CPU()])
+        self._sched.n_threads = (self.cparams.n_threads, self.cparams.n_threads_batch)
         self._outputs = Outputs(model.vocab.n_tokens, hp.n_embd)
         assert model.weights is not None
         self._k_shift = make_k_shift(self._kv, hp, c, model.weights)

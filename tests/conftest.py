@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 
 # Before numpy is imported: BLAS threads of parallel workers wait for each other in busy loops.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# weights="auto" must not depend on what an earlier run compiled; tests of the kernels ask for them
+os.environ.setdefault("LLMVIZ_KERNELS", "off")
 
 import pytest
 from filelock import FileLock

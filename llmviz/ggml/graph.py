@@ -65,10 +65,14 @@ class Tensor:
         uint8[nbytes], the memory (of the root tensor for a view).
     array : numpy.ndarray or None
         The values in numpy order, ``shape == reversed(ne[:n_dims])``.
+    blocks : numpy.ndarray or None
+        For a weight that is kept as the file has it: uint8[n_rows, row_bytes]. Its `array` is
+        None unless something needed the values (`llmviz.ggml.decode`).
     """
 
     __slots__ = (
         "array",
+        "blocks",
         "buffer",
         "il",
         "is_input",
@@ -119,6 +123,7 @@ class Tensor:
         self.origin: tuple[tuple[str, int], ...] = ()
         self.mirror: np.ndarray | None = None
         self.stored: StoredRows | None = None
+        self.blocks: np.ndarray | None = None
         self.buffer: np.ndarray | None = None
         self.array: np.ndarray | None = None
 
@@ -208,6 +213,13 @@ class Tensor:
         window = self.mirror_window()
         if window is not None:
             window[...] = self.array
+
+    def adopt_blocks(self, raw: np.ndarray) -> Tensor:
+        """Use a file's blocks (uint8, contiguous) as this weight, without a copy or decoding."""
+        if raw.nbytes != self.nbytes:
+            raise ValueError(f"{self.name}: {raw.nbytes} bytes do not fit {self.nbytes}")
+        self.blocks = raw.reshape(-1, row_size(self.type, self.ne[0]))  # [n_rows, row_bytes]
+        return self
 
     def adopt(self, array: np.ndarray) -> Tensor:
         """Use an existing contiguous array (a weight, a cache) as this leaf's memory, without a

@@ -84,6 +84,8 @@ class Sched:
     ----------
     times : NodeTimes or None
         Filled by every run where it is set.
+    n_threads : tuple of (int, int)
+        Threads of compiled kernels: for one column, and for several. 0 is all there are.
     """
 
     def __init__(self, backends: Iterable[Backend]) -> None:
@@ -92,6 +94,7 @@ class Sched:
         self.graph: Graph | None = None
         self.plan: Plan | None = None
         self.times: NodeTimes | None = None
+        self.n_threads = (0, 0)
         self._runs: list[tuple[int, list[tuple[Tensor, Kernel | None]]]] = []
         self._kernels: list[Kernel] = []
 
@@ -105,7 +108,7 @@ class Sched:
         ↔ ggml_backend_sched_alloc_graph
         """
         self.plan = self.allocator.alloc(graph, outputs)
-        scope = BindScope()
+        scope = BindScope(n_threads=self.n_threads)
         self._runs = [
             (il, [(node, self.backend_of(node).bind(node, scope)) for node in nodes])
             for il, nodes in graph.by_layer()

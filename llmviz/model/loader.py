@@ -19,11 +19,12 @@ from llmviz.model.hparams import HParams, load_hparams_steps
 from llmviz.model.keys import Keys, OverriddenGGUF
 from llmviz.model.model import Model
 from llmviz.model.tensors import TensorLoader
+from llmviz.model.weights import keeps_blocks
 from llmviz.vocab import Vocab
 
 __all__ = ["load", "load_steps"]
 
-WEIGHTS = ("auto", "f32")
+WEIGHTS = ("auto", "f32", "quantized")
 LOAD_MODES = ("auto", "mmap", "none")
 Progress = Callable[[float], "bool | None"]
 
@@ -36,11 +37,15 @@ def load(path: str | os.PathLike[str], **params: Any) -> Model:
     path : str or path
         A GGUF file (the first part of a split one).
     weights : str
-        ``"f32"``: dequantize at load, exact arithmetic; ``"auto"``: the best there is (f32).
+        ``"f32"``: dequantize at load, exact arithmetic. ``"quantized"``: keep the file's blocks and
+        multiply as ggml's CPU does, with activations in eight bits; types without such a product
+        are dequantized. ``"auto"``: quantized where compiled kernels are ready, else f32, and the
+        kernels are compiled meanwhile for the next load.
     n_gpu_layers, tensor_split
         As in llama_model_params. Without a device that computes they are ignored with a warning.
     load_mode : str
-        ``"auto"``, ``"mmap"`` or ``"none"``. Weights are dequantized into memory in all of them.
+        ``"auto"``, ``"mmap"`` or ``"none"``. Weights that are dequantized take memory of their own
+        in all of them.
     vocab_only : bool
         Stop after the vocabulary.
     kv_overrides : mapping or None
@@ -94,7 +99,7 @@ def load_steps(
     )
     try:
         model = yield from _load_model(
-            file, found, vocab_only, kv_overrides, check_tensors, progress, depth
+            file, found, weights, vocab_only, kv_overrides, check_tensors, progress, depth
         )
     except BaseException:
         file.close()
@@ -112,6 +117,7 @@ def _open(path: str, depth: int) -> Steps[GGUF]:
 def _load_model(
     file: GGUF,
     found: list[Device],
+    weights: str,
     vocab_only: bool,
     kv_overrides: Mapping[str, Any] | None,
     check_tensors: bool,
@@ -125,19 +131,19 @@ def _load_model(
     if not vocab_only:
         hparams = yield from load_hparams_steps(keys, arch, depth=depth)
     vocab: Vocab = yield from scope("load_vocab", 5, depth, Vocab.load_steps(gguf, depth=depth + 1))
-    loader = TensorLoader(file)
+    loader = TensorLoader(file, not vocab_only and keeps_blocks(file, weights))
     if hparams is None:
         return Model(gguf, arch, None, vocab, None, loader.tensors, found)
 
     hparams.n_vocab = vocab.n_tokens
     hparams.origin["n_vocab"] = "tokenizer.ggml.tokens"
-    weights = yield from scope(
+    leaves = yield from scope(
         "load_tensors",
         6,
         depth,
         _load_tensors(arch, hparams, loader, check_tensors, progress, depth + 1),
     )
-    return Model(gguf, arch, hparams, vocab, weights, loader.tensors, found)
+    return Model(gguf, arch, hparams, vocab, leaves, loader.tensors, found)
 
 
 def _check_params(weights: str, load_mode: str) -> None:
@@ -146,7 +152,6 @@ def _check_params(weights: str, load_mode: str) -> None:
             "weights mode",
             str(weights),
             supported=WEIGHTS,
-            hint="Products on the file's own quantized blocks are not part of this version",
         )
     if load_mode not in LOAD_MODES:
         raise UnsupportedError("load_mode", str(load_mode), supported=LOAD_MODES)

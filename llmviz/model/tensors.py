@@ -12,6 +12,7 @@ import numpy as np
 from llmviz.errors import GGUFError, LoadCancelled
 from llmviz.events import Event, Steps
 from llmviz.ggml import quants
+from llmviz.ggml.dots import DOTS
 from llmviz.ggml.graph import Tensor
 from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.gguf import GGUF, TensorInfo
@@ -96,10 +97,14 @@ class TensorLoader:
     Parameters
     ----------
     gguf : GGUF
+    keeps_blocks : bool
+        Whether matrices of a type that products are made with (`dots.DOTS`) stay as the file has
+        them; all else is decoded to float32.
     """
 
-    def __init__(self, gguf: GGUF) -> None:
+    def __init__(self, gguf: GGUF, keeps_blocks: bool = False) -> None:
         self.gguf = gguf
+        self.keeps_blocks = keeps_blocks
         self.tensors = {name: ModelTensor(gguf, info) for name, info in gguf.tensor_infos.items()}
         self.created: dict[str, Tensor] = {}
         self.skipped: set[str] = set()
@@ -110,8 +115,8 @@ class TensorLoader:
         Returns
         -------
         Tensor or None
-            A float32 leaf without memory yet; None where it is not required and not there. The same
-            name twice gives the same leaf (a tied output).
+            A leaf without memory yet; None where it is not required and not there. The same name
+            twice gives the same leaf (a tied output).
 
         Raises
         ------
@@ -134,9 +139,13 @@ class TensorLoader:
                 path=self.gguf.path,
             )
         quants.get(tensor.type)  # an unsupported type is refused before any data is read
-        leaf = Tensor(GGMLType.F32, ne, name=name)
+        leaf = Tensor(tensor.type if self._keeps(tensor) else GGMLType.F32, ne, name=name)
         self.created[name] = leaf
         return leaf
+
+    def _keeps(self, tensor: ModelTensor) -> bool:
+        is_matrix = tensor.ne[1] > 1 and all(n == 1 for n in tensor.ne[2:])
+        return self.keeps_blocks and tensor.type in DOTS and is_matrix
 
     def skip_tensors(self, prefix: str) -> None:
         """Count tensors that the graph does not use (``"blk.3."``), without reading them."""
@@ -246,7 +255,7 @@ class TensorLoader:
         check_tensors: bool = False,
         depth: int = 0,
     ) -> Steps[None]:
-        """Pass two: dequantize every declared tensor to float32.
+        """Pass two: give every declared tensor its values.
 
         Parameters
         ----------
@@ -267,7 +276,11 @@ class TensorLoader:
         _report(progress, 0.0)
         for name, leaf in self.created.items():
             tensor = self.tensors[name]
-            data = tensor.load()
+            if leaf.type != GGMLType.F32:
+                leaf.adopt_blocks(tensor.raw)
+                data = tensor.numpy() if check_tensors else np.zeros(0, np.float32)
+            else:
+                data = tensor.load()
             if check_tensors and not np.isfinite(data).all():
                 bad = int(np.flatnonzero(~np.isfinite(data.reshape(-1)))[0])
                 raise GGUFError(
@@ -276,7 +289,8 @@ class TensorLoader:
                     offset=tensor.offset,
                     path=self.gguf.path,
                 )
-            leaf.adopt(data)
+            if leaf.blocks is None:
+                leaf.adopt(data)
             done += tensor.nbytes
             yield Event("data", name, depth, 6, tensor, leaf)
             _report(progress, done / total)

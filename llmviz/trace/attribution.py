@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from llmviz.errors import LlmvizError
+from llmviz.ggml.decode import decoded, decoded_rows
 
 if TYPE_CHECKING:
     from llmviz.model.model import Model
@@ -101,21 +102,21 @@ def attribute(model: Model, recorder: Recorder, token: int) -> Attribution:
 
     final = last(f"l_out-{hp.n_layer - 1}")
     scale = 1.0 / np.sqrt((final**2).mean() + hp.f_norm_rms_eps)
-    assert weights.output.array is not None and weights.output_norm.array is not None
+    row = decoded_rows(weights.output, token).astype(np.float64)  # [n_embd]
     # what one unit along each residual dimension adds to the logit: [n_embd]
-    direction = scale * weights.output_norm.array * weights.output.array[token].astype(np.float64)
+    direction = scale * decoded(weights.output_norm) * row
 
     n_head, head = hp.n_head(), hp.n_embd_head_v
     heads = np.zeros((hp.n_layer, n_head), np.float32)
     ffn = np.zeros(hp.n_layer, np.float32)
     biases = 0.0
     for il, layer in enumerate(weights.layers):
-        assert layer.wo is not None and layer.wo.array is not None
-        through = direction @ layer.wo.array  # [n_embd_head * n_head]
+        assert layer.wo is not None
+        through = direction @ decoded(layer.wo)  # [n_embd_head * n_head]
         heads[il] = (last(f"kqv_out-{il}") * through).reshape(n_head, head).sum(axis=1)
         ffn[il] = direction @ last(f"ffn_out-{il}")
-        if layer.wo_b is not None and layer.wo_b.array is not None:
-            biases += float(direction @ layer.wo_b.array)
+        if layer.wo_b is not None:
+            biases += float(direction @ decoded(layer.wo_b))
     embedding = float(direction @ last("embd"))
     if len(passes) > 1:
         raise LlmvizError(

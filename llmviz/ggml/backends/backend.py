@@ -24,9 +24,18 @@ Kernel = Callable[[], object]
 
 @dataclass
 class BindScope:
-    """What the nodes of one graph share while they are bound (for example RoPE's cosines)."""
+    """What the nodes of one graph share while they are bound.
+
+    Attributes
+    ----------
+    shared : dict
+        Things made for one node that others use too (RoPE's cosines, quantized activations).
+    n_threads : tuple of (int, int)
+        Threads for one column and for several; 0 is all there are.
+    """
 
     shared: dict[object, object] = field(default_factory=dict)
+    n_threads: tuple[int, int] = (0, 0)
 
 
 class Backend(Protocol):

@@ -13,6 +13,7 @@ import numpy as np
 
 from llmviz.errors import UnsupportedError
 from llmviz.ggml.backends.backend import BindScope, Kernel
+from llmviz.ggml.decode import decoded
 from llmviz.ggml.graph import Tensor
 from llmviz.ggml.types import TYPES, GGMLType
 
@@ -40,7 +41,13 @@ def array_of(tensor: Tensor) -> np.ndarray:
 
 
 def float_of(tensor: Tensor) -> np.ndarray:
-    """The values as float32: the array itself, or the float32 mirror its cache keeps."""
+    """The values as float32: the array itself, the float32 mirror its cache keeps, or a weight's
+    blocks decoded (kept from then on).
+    """
+    if tensor.blocks is not None:
+        if tensor.array is None:
+            tensor.array = decoded(tensor)
+        return tensor.array
     array = array_of(tensor)
     if tensor.type == GGMLType.F32:
         return array

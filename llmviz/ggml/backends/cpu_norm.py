@@ -17,8 +17,8 @@ def _bind_rms_norm(node: Tensor, scope: BindScope) -> Kernel:
     column = r[..., None]
 
     def run() -> None:
-        np.vecdot(x, x, out=r)
-        np.divide(r, n, out=r)
+        np.multiply(x, x, out=out)  # squares in float32, their sum in float64
+        np.divide(np.add.reduce(out, axis=-1, dtype=np.float64), n, out=r, casting="same_kind")
         np.add(r, eps, out=r)
         np.sqrt(r, out=r)
         np.reciprocal(r, out=r)

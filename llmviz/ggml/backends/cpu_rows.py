@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from llmviz.ggml.backends import cpu_blocks
 from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
 from llmviz.ggml.graph import Tensor
@@ -11,6 +12,8 @@ from llmviz.ggml.graph import Tensor
 
 @op("GET_ROWS")
 def _bind_get_rows(node: Tensor, scope: BindScope) -> Kernel:
+    if node.src[0].blocks is not None:
+        return cpu_blocks.bind_get_rows(node, scope)
     a, ids, out = float_of(node.src[0]), array_of(node.src[1]), array_of(node)
     if ids.ndim > 1:  # each matrix of a has ids of its own
         where = ids[..., None]  # [..., n_ids, 1]

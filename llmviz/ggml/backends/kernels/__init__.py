@@ -23,7 +23,17 @@ from llmviz.ggml.types import TYPES, GGMLType
 if TYPE_CHECKING:
     from llmviz.ggml.backends.kernels.compiled import Kernels
 
-__all__ = ["allowed", "cache_folder", "cached_on_disk", "load", "supported", "warm", "warm_up"]
+__all__ = [
+    "allowed",
+    "cache_folder",
+    "cached_on_disk",
+    "compile_now",
+    "load",
+    "supported",
+    "usable",
+    "warm",
+    "warm_up",
+]
 
 SETTING = "LLMVIZ_KERNELS"
 """Environment variable; ``off`` keeps everything on numpy."""
@@ -47,14 +57,24 @@ def supported() -> bool:
     return features.SUPPORTED
 
 
+def usable() -> bool:
+    """Whether products are compiled here, rather than plain numpy."""
+    return allowed() and supported()
+
+
 @cache
 def cache_folder() -> Path:
     """Where compiled kernels are kept: one folder for each state of the sources here."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    moved = os.environ.get("LLMVIZ_CACHE")
+    base = Path(moved).expanduser() if moved else Path(_home_cache()) / "llmviz"
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    return Path(base) / "llmviz" / "kernels" / digest.hexdigest()[:16]
+    return base / "kernels" / digest.hexdigest()[:16]
+
+
+def _home_cache() -> str:
+    return os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
 
 
 @contextmanager

@@ -62,7 +62,12 @@ class Kernels:
         run()
 
     def product(
-        self, type_: GGMLType, raw: np.ndarray, q: Activations, out: np.ndarray
+        self,
+        type_: GGMLType,
+        raw: np.ndarray,
+        q: Activations,
+        out: np.ndarray,
+        n_threads: int = 0,
     ) -> Callable[[], None]:
         """`mul_mat` with its arrays given once: a function to be called again and again."""
         kernel, lock = KERNELS[type_], self._lock
@@ -82,7 +87,7 @@ class Kernels:
             out.ctypes.data,
             out.strides[0],
         )
-        n_threads = self.n_threads
+        n_threads = min(n_threads or self.n_threads, self.n_threads)
         chunk = max(_FEWEST, -(-rows // (_CHUNKS * n_threads)))
 
         def run(keep: object = (raw, q, out)) -> None:  # their memory is used by address
