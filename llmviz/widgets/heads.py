@@ -331,7 +331,7 @@ class HeadsView(DebuggerView):
 
     @answers("heads_measure")
     def _on_measure(self, message: dict[str, Any]) -> None:
-        self.measure()
+        HeadsView.measure(self)  # in the panel the name belongs to the attention view's trait
 
     @answers("heads_look")
     def _on_look(self, message: dict[str, Any]) -> bool:

@@ -98,6 +98,13 @@ def test_the_file_follows_the_header_and_the_tokens_the_prompt(dbg):
     panel.close()
 
 
+def test_the_heads_button_works_inside_the_panel(dbg):
+    dbg.next_token()
+    panel = DebuggerPanel(dbg, view="heads")
+    assert "error" not in ask(panel, ask="heads_measure") and panel.error == {}
+    panel.close()
+
+
 def test_prompts_of_every_kind(path):
     with Debugger(path, [5, 6, 7], n_ctx=64) as dbg:
         dbg.break_on("prompt")
