@@ -262,4 +262,12 @@ def shown_comparison(comparison: Comparison) -> Any:
     return view
 
 
+def comparison_figure(comparison: Comparison, **options: Any) -> Any:
+    """The figure of a comparison; matplotlib is loaded when one is asked for."""
+    from llmviz import plots
+
+    return plots.compare(comparison, **options)
+
+
 Comparison.display_with = shown_comparison
+Comparison.figure_with = comparison_figure

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from llmviz.errors import LlmvizError
 from llmviz.trace.compare_patch import Patched, patch
 from llmviz.trace.compare_report import report
 from llmviz.trace.compare_sides import ComparedRun, Pass
@@ -98,6 +99,8 @@ class Comparison:
 
     display_with: ClassVar[Callable[[Comparison], Any] | None] = None
     """Makes what a notebook shows; set by the layer above, which has the widgets."""
+    figure_with: ClassVar[Callable[..., Any] | None] = None
+    """Draws the figure; set by the layer above."""
 
     def __init__(
         self,
@@ -374,9 +377,10 @@ class Comparison:
 
     def figure(self, **options: Any) -> Any:
         """Relative error along depth as a matplotlib figure; see `llmviz.plots.compare`."""
-        from importlib import import_module
-
-        return import_module("llmviz.plots").compare(self, **options)
+        draw = type(self).figure_with
+        if draw is None:
+            raise LlmvizError("figures are drawn by llmviz.plots: import llmviz.show first")
+        return draw(self, **options)
 
     def own(self, *runs: Any) -> Comparison:
         """Close these with the comparison."""

@@ -58,7 +58,7 @@ def compare(
     >>> lv.compare(model, prompt=("The cat", "The dog")).first                 # doctest: +SKIP
     >>> lv.compare(model, prompt="Hi", context=({"n_ubatch": 8}, {}))          # doctest: +SKIP
     """
-    if isinstance(a, tuple) or (_is_run(a) and not isinstance(b, (str, os.PathLike))):
+    if isinstance(a, tuple) or (_is_run(a) and not _is_model(b)):
         if b is None:
             b = _parent(a)
         return Comparison(a, b, tolerance=tolerance, labels=labels)
@@ -101,6 +101,10 @@ def _is_debugger(subject: Any) -> bool:
 
 def _is_run(subject: Any) -> bool:
     return hasattr(subject, "recorder") or hasattr(subject, "visit")
+
+
+def _is_model(subject: Any) -> bool:
+    return isinstance(subject, (str, os.PathLike)) or hasattr(subject, "tensors")
 
 
 def _parent(a: Any) -> Any:

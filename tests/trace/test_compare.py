@@ -82,7 +82,7 @@ def test_two_prompts_part_at_the_embedding(model):
 
 
 def test_the_same_run_twice_is_the_same(model):
-    c = compare(debug(model), debug(model))
+    c = compare(debug(model), model, prompt=ONE, **OPTIONS)
     assert c.first is None and c.first_pass == -1 and c.pass_ == 0
     assert max(d.error for i in range(3) for d in c.nodes_of(i)) == 0.0
     assert all(c.logits(i).same and c.logits(i).kl == 0.0 for i in range(3))
@@ -309,6 +309,8 @@ def test_misuse_is_named(model):
         compare(dbg, (dbg, "nowhere"))
     with pytest.raises(DebuggerError, match="only a Debugger"):
         compare(dbg, 17)
+    with pytest.raises(DebuggerError, match="models need something to read"):
+        compare(dbg, model)
     with pytest.raises(DebuggerError, match="runs once"):
         compare(dbg, Debugger(iter([])))
     with pytest.raises(LlmvizError):
