@@ -171,12 +171,18 @@ class Numbers:
     def held(self, column: Column) -> Iterator[tuple[np.ndarray, np.ndarray, int, int]]:
         """All that is held of a column, the oldest first.
 
-        Positions [rows], values [rows, n] of the chosen head, number of the pass, event number.
+        Positions [rows], values [heads, rows, n] (a vector has one head), number of the pass, event
+        number.
         """
         for kept in self.dbg.recorder.values(column.id):
-            positions = self._pos_of(kept, column)
-            if positions.size:
-                yield positions, self._lines(kept.array, column), kept.pass_, kept.n
+            positions, array = self._pos_of(kept, column), kept.array
+            if not positions.size:
+                continue
+            if column.kind == "vector":
+                array = array.reshape(1, -1, array.shape[-1])
+            elif not head_first(column):
+                array = array.reshape(array.shape[0], column.heads, -1).transpose(1, 0, 2)
+            yield positions, array, kept.pass_, kept.n
 
     def _cell_of(self) -> dict[int, int]:
         """The cell of the cache that each position lies in."""

@@ -174,6 +174,11 @@ class Trace(Cursor, Paged):
         return found
 
     @property
+    def kept_names(self) -> list[str]:
+        """Nodes and inputs of which values were kept."""
+        return self._stored.value_names()
+
+    @property
     def samplings(self) -> list[SamplerRow]:
         """What each sampler did, at every token, the oldest first."""
         return self._stored.samplers

@@ -6,6 +6,7 @@ another table. Attention and kept values are read when they are asked for.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
@@ -28,6 +29,7 @@ __all__ = ["Stored"]
 
 MOST_CELLS = 1 << 22
 MOST_SEQUENCES = 1 << 10
+_CELLS_KNOWN = 8
 MOST_SEQ_CELLS = 1 << 26  # cells times sequences
 _NO_TEXT = "\N{REPLACEMENT CHARACTER}"
 
@@ -61,6 +63,7 @@ class Stored(Checked):
     def __init__(self, path: Any, max_bytes: int) -> None:
         super().__init__(path, max_bytes)
         self._known_statistics: dict[str, list[tuple[int, Statistics]]] = {}
+        self._cells_known: dict[int, CellsRecord] = {}  # by how many changes led to them
         try:
             self._check_version()
             self._pieces = self._read_pieces()
@@ -210,13 +213,23 @@ class Stored(Checked):
             start += count
 
     def cells_at(self, n: int) -> CellsRecord | None:
-        """The KV cache as it was at event n."""
-        record = None
-        for change in self.cells:
-            if change.n > n:
-                break
-            record = change.after(record)
-        return record
+        """The KV cache as it was at event n; the same record for all events up to the next change.
+
+        Of the states only the latest are held: a long run has many, and of many cells each.
+        """
+        count = bisect_right(self.cells, n, key=lambda c: c.n)
+        if count == 0:
+            return None
+        if count not in self._cells_known:
+            at = max((k for k in self._cells_known if k < count), default=0)
+            record = self._cells_known.get(at)
+            for change in self.cells[at:count]:
+                record = change.after(record)
+            assert record is not None
+            self._cells_known[count] = record
+            while len(self._cells_known) > _CELLS_KNOWN:
+                del self._cells_known[next(iter(self._cells_known))]
+        return self._cells_known[count]
 
     # -- what is read when it is asked for -------------------------------------------------------
 
@@ -310,6 +323,10 @@ class Stored(Checked):
 
     def value_names(self) -> list[str]:
         """Nodes and inputs of which copies are held."""
+        return self._value_names
+
+    @cached_property
+    def _value_names(self) -> list[str]:
         return sorted(self._values)
 
     def values(self, name: str) -> deque[Kept]:

@@ -192,7 +192,15 @@ class FlowView(DebuggerView):
             "missing": missing,
             "again": round(state.fetch_seconds(), 1) if missing else 0,
             "broken": [b.where for b in self.dbg.breakpoints if isinstance(b.where, str)],
+            "why": self._flow_why(),
         }
+
+    def _flow_why(self) -> str:
+        """Why there is nothing to draw of a trace, empty where there is."""
+        kept = getattr(self.dbg, "kept_names", None)  # of a trace
+        if kept is None or "inp_pos" in kept:
+            return ""
+        return "Nothing was kept of the nodes of this run: dbg.keep_all() before it keeps them."
 
     def _flow_query(self) -> int:
         rows = self._flow.rows
@@ -203,7 +211,7 @@ class FlowView(DebuggerView):
     def _flow_draw_next(self) -> None:
         recorder, tokens = self.dbg.recorder, self.dbg.tokens
         last = tokens[-1] if tokens else None
-        fresh = recorder.logits is not None and self._flow_after_logits()
+        fresh = recorder.logits_n >= 0 and self._flow_after_logits()
         newest = last if last is not None and fresh and last.n > recorder.logits_n else None
         shown: list[dict[str, Any]] = [
             {"id": a.id, "text": a.text[:60], "p_raw": a.p_raw, "p": a.p, "cut": a.cut}

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from llmviz.trace import Trace
+from llmviz.trace.lookback import first_unfinished
 from llmviz.trace.recorder import ATTENTION
+from llmviz.trace.scores import entering
 from llmviz.trace.shown import short
 from llmviz.widgets.flow import FlowView
 from llmviz.widgets.kv_cache import KVCacheView
@@ -31,6 +33,7 @@ from llmviz.widgets.recorded_flow import flow_of
 from llmviz.widgets.sampler import SamplerView
 from llmviz.widgets.tensor import TensorView
 from llmviz.widgets.timeline import TimelineView
+from llmviz.widgets.tokens import TokensView
 from llmviz.widgets.transport import TransportView, heading
 
 __all__ = ["MOST_STOPS", "Recording", "packed", "record"]
@@ -43,7 +46,19 @@ Progress = Callable[[float], None]
 # What the page itself decides, or computes from arrays.
 _OWN = frozenset(
     (
-        *("layer", "head", "follow", "query", "selected", "selected_node", "opened_node", "flow"),
+        *(
+            "layer",
+            "head",
+            "follow",
+            "query",
+            "key",
+            "stage",
+            "measure",
+            "selected",
+            "selected_node",
+            "opened_node",
+            "flow",
+        ),
         *("flow_rows", "flow_at", "flow_open", "flow_folded", "flow_scores", "flow_weights"),
         *("flow_mask", "flow_row", "picture", "window", "slice", "origin", "shown_step", "theme"),
         *("projector", "rev", "running", "error", "what_if", "n_rows", "editable", "chain"),
@@ -61,6 +76,21 @@ def packed(raw: bytes) -> bytes:
     return base64.b64encode(zlib.compress(raw, 6))
 
 
+class _Tokens(TokensView):
+    """The text, made anew when there is another token."""
+
+    _text_of: Any = None
+
+    def draw(self) -> None:
+        """Leave out what cannot have changed."""
+        now = len(self.dbg.tokens), self.selected
+        if now == self._text_of:
+            super(TokensView, self).draw()
+        else:
+            self._text_of = now
+            super().draw()
+
+
 class _Walker(
     TransportView,
     TimelineView,
@@ -70,6 +100,7 @@ class _Walker(
     OutputView,
     KVCacheView,
     SamplerView,
+    _Tokens,
     FlowView,
 ):
     """The views that a page has, standing on one trace; nothing of it is ever displayed."""
@@ -230,6 +261,8 @@ def record(
             "selected": _selected(trace, walker, values),
             "n_layer": int(trace.model.hparams.n_layer),
             "dropped": int(trace.recorder.dropped),
+            "dropped_text": trace.recorder.dropped_text[:300],
+            **_softmax(trace),
         }
         walker.close()  # nothing follows the cursor any more
         trace.goto(trace.furthest)
@@ -256,7 +289,20 @@ def _node_number(trace: Trace) -> int:
     return next((i for i, t in enumerate(graph.nodes) if t is here.about), -1)
 
 
+def _unfinished(trace: Trace) -> int:
+    """The first layer that the pass under way has not finished, -1 where it has finished all."""
+    layer = first_unfinished(trace)
+    return -1 if layer is None else layer
+
+
+def _ubatch(trace: Trace) -> int:
+    """The event at which the ubatch began that the event is in, -1 outside of all."""
+    return next((s.n for s in trace.scope_stack if s.name == "process_ubatch"), -1)
+
+
 _EXTRA: dict[str, Callable[[Trace], Any]] = {
+    "unfinished_now": _unfinished,
+    "ubatch_now": _ubatch,
     "node_now": _node_number,
     "view_now": view_for,
     "layer_now": lambda trace: next(
@@ -333,6 +379,17 @@ def _tokens(trace: Trace) -> list[dict[str, Any]]:
         }
         for k in trace.tokens
     ]
+
+
+def _softmax(trace: Trace) -> dict[str, list[int]]:
+    """Which layers have attention, and in which of them a sink takes part of each row's sum."""
+    graph, n_layer = trace.ctx.graph.gf, int(trace.model.hparams.n_layer)
+    names = {t.name for t in graph.nodes} if graph is not None else set()
+    layers = [il for il in range(n_layer) if graph is None or f"{ATTENTION}{il}" in names]
+    return {
+        "with_attention": layers,
+        "sinks": [il for il in layers if entering(trace, il).sinks],
+    }
 
 
 def _selected(trace: Trace, walker: _Walker, values: Values) -> dict[str, Any]:

@@ -104,52 +104,31 @@ def _column(c: Column, most: int) -> dict[str, Any]:
 def _strip(out: Arrays, flow: Flow, c: Column, most: int, sets: list[Any]) -> dict[str, Any]:
     """All rows of a column, the oldest first: the strongest value of each bin, and its place."""
     bins = bins_of(c.n, most)
-    heads = [_query_head(flow, c, j) for j in range(c.heads)] if c.kind != "vector" else [0]
-    lines, where, high = [], [], []
-    rows: dict[str, list[int]] = {"pos": [], "pass": [], "row": [], "entry": []}
-    events: list[int] = []
-    for j, head in enumerate(heads):
-        flow.head = head
-        parts = list(flow.held(c))
-        if not parts:
-            break
-        values = np.concatenate([v for _, v, _, _ in parts]).astype(np.float32, copy=False)
-        line = strongest(values, bins)
-        lines.append(line)
-        where.append(_offsets(values, line))
-        high.append(ends(line))
-        if j == 0:
-            events = [n for *_, n in parts]
-            for entry, (pos, _, pass_, _) in enumerate(parts):
-                rows["pos"] += pos.tolist()
-                rows["pass"] += [pass_] * len(pos)
-                rows["row"] += range(len(pos))
-                rows["entry"] += [entry] * len(pos)
-    flow.head = 0
-    if not lines:
+    parts = list(flow.held(c))
+    if not parts:
         return {"bins": bins, "rows": 0}
+    values = np.concatenate([v for _, v, _, _ in parts], axis=1)  # [heads, rows, n]
+    heads, count, n = values.shape
+    values = values.reshape(heads * count, n).astype(np.float32, copy=False)
+    lines = strongest(values, bins)
+    rows: dict[str, list[int]] = {"pos": [], "pass": [], "row": [], "entry": []}
+    for entry, (pos, _, pass_, _) in enumerate(parts):
+        rows["pos"] += pos.tolist()
+        rows["pass"] += [pass_] * len(pos)
+        rows["row"] += range(len(pos))
+        rows["entry"] += [entry] * len(pos)
     if rows not in sets:
         sets.append(rows)
-    dtype = next(k.array.dtype for k in flow.dbg.recorder.values(c.id))
     return {
         "bins": bins,
-        "rows": len(rows["pos"]),
+        "rows": count,
         "set": sets.index(rows),
-        "n": events,
-        "dtype": str(dtype),
-        "at": out.add(np.stack(lines)),  # [heads, rows, bins]
-        "place": out.add(np.stack(where)),
-        "high": out.add(np.stack(high).astype(np.float32)),  # [heads, rows]
+        "n": [n for *_, n in parts],
+        "dtype": str(flow.dbg.recorder.value(c.id).array.dtype),
+        "at": out.add(lines),  # [heads, rows, bins]
+        "place": out.add(_offsets(values, lines)),
+        "high": out.add(ends(lines).astype(np.float32)),  # [heads, rows]
     }
-
-
-def _query_head(flow: Flow, c: Column, shared: int) -> int:
-    """A query head that uses this head of a column."""
-    for head in range(max(1, flow.n_head)):
-        flow.head = head
-        if flow.head_of(c) == shared:
-            return head
-    return 0
 
 
 def _offsets(values: np.ndarray, line: np.ndarray) -> np.ndarray:

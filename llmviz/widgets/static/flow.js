@@ -150,7 +150,7 @@ export function flowZone(host) {
 
   const draw = () => {
     const flow = model.get("flow") || {}, columns = flow.columns || [], rows = rowsOf(), now = about();
-    const empty = !columns.length || !rows.length;
+    const empty = !columns.length || !rows.length || !!now.why;
     scroll.hidden = foot.hidden = empty;
     start.hidden = !empty;
     drawWords(flow, now, rows, empty);
@@ -191,7 +191,7 @@ export function flowZone(host) {
     const c = (flow.columns || [])[now.now], step = phases[now.phase] || "";
     const which = now.pass_ >= 0 ? `pass ${now.pass_ + 1}: ${now.n_new} token${now.n_new === 1 ? "" : "s"} in` : "";
     const place = now.phase === "pass" && c ? (c.layer >= 0 ? `layer ${c.layer}, ${c.id}` : c.id) : step;
-    start.textContent = now.phase === "load" ? "The model is being loaded. The pass appears with the context (step 7)."
+    start.textContent = now.why ? now.why : now.phase === "load" ? "The model is being loaded. The pass appears with the context (step 7)."
       : !rows.length && flow.columns && flow.columns.length ? "The prompt has not been cut into tokens yet (step 9)." : now.phase === "prompt" && now.n_tokens ? `The text has been cut into ${now.n_tokens.toLocaleString("en-US")} tokens. The pass begins with step 13, when its graph is built.`
       : now.phase ? "The pass appears with the context (step 7)." : "Nothing has run yet. Take the first step, or run.";
     const notes = [];

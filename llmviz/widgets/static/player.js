@@ -8,11 +8,11 @@ import { attentionOf } from "./recorded_attention.js";
 import { flowOf, flowLayer } from "./recorded_flow.js";
 
 const OWN = {
-  layer: 0, head: 0, follow: true, query: -1, key: -1, selected: -1, selected_node: "", opened_node: "", view: "flow", pinned: false, wide: false,
+  layer: 0, head: 0, follow: true, query: -1, key: -1, stage: "softmax", measure: "pair", selected: -1, selected_node: "", opened_node: "", view: "flow", pinned: false, wide: false,
   theme: "auto", projector: false, rev: 0, running: false, error: {}, what_if: {}, n_rows: 12, shown_step: 0, slice: [], origin: [0, 0],
   can_restart: false, editable: {}, edits: [], chain: [], breakpoints: [], watches: [],
 };
-const ATTENTION = new Set(["layers", "n_layer", "n_head", "axis", "attention", "row", "attention_about", "overview", "overview_about"]);
+const ATTENTION = new Set(["layers", "n_layer", "n_head", "axis", "attention", "row", "attention_about", "shut", "overview", "overview_about"]);
 const FLOW = new Set(["flow", "flow_rows", "flow_open", "flow_folded", "flow_scores", "flow_weights", "flow_mask", "flow_row", "flow_at"]);
 const SILENT = new Set(["tick", "alternatives", "values", "weight", "flow_value"]);
 const ENTER = 0, EXIT = 1;
@@ -41,10 +41,14 @@ export function player(core, blob, words, flowWords, start) {
     return i >= 0 && there && token && token.n <= n[at] ? value(there[i]) : undefined;
   };
   const group = (name, make) => (groups[name] = groups[name] || make());
-  const attention = () => group("attention", () => attentionOf(core, words, n[at], own));
+  const stop = () => ({
+    n: n[at], step: step[at], kind: kind[at], name: names[nameOf[at]], node: recorded("node_now"), cells: numbers(recorded("cell_pos"), Int32Array),
+    ubatch: recorded("ubatch_now"), unfinished: recorded("unfinished_now"),
+  });
+  const attention = () => group("attention", () => attentionOf(core, words, stop(), own));
   const flow = () => group("flow", () => {
     const layer = flowLayer(core.flow, own.layer);
-    return layer < 0 || at < 0 ? NO_FLOW : flowOf(core, flowWords, words, { n: n[at], step: step[at], kind: kind[at], name: names[nameOf[at]], node: recorded("node_now"), cells: numbers(recorded("cell_pos"), Int32Array) }, { ...own, layer });
+    return layer < 0 || at < 0 ? NO_FLOW : flowOf(core, flowWords, words, stop(), { ...own, layer });
   });
   const tensor = () => group("tensor", () => {
     const held = core.tensors[n[at]], event = recorded("event") || {};

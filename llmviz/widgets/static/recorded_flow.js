@@ -123,7 +123,7 @@ export function flowOf(core, words, attention, stop, { layer, head, query }) {
     flow_row: weights && n ? weights.slice(index * n, index * n + n) : new Uint8Array(0),
     flow_at: {
       phase: (PHASES.find(([last]) => stop.step <= last) || ["", ""])[1], now, reached: done.lastIndexOf(1), done, index,
-      query: n ? rows[index].pos : -1, scales, n_tokens: tokens.length, n_new: rows.filter((r) => r.state === "now").length, pass_: passNumber, missing: false, broken: [],
+      query: n ? rows[index].pos : -1, scales, n_tokens: tokens.length, n_new: rows.filter((r) => r.state === "now").length, pass_: passNumber, missing: false, broken: [], again: 0, why: "",
     },
     value,
   };
