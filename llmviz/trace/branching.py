@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from llmviz.trace.branches import Branch
-from llmviz.trace.stepping import Job
 from llmviz.trace.timeline import DebuggerError, Here
 from llmviz.trace.travel import Travel
+from llmviz.trace.working import Job
 
 __all__ = ["Branching"]
 

@@ -13,8 +13,8 @@ from typing import Any
 from llmviz.events import Event
 from llmviz.trace.branches import Branch
 from llmviz.trace.recorder import Recorder
-from llmviz.trace.stepping import Job
 from llmviz.trace.timeline import DebuggerError
+from llmviz.trace.working import Job
 
 __all__ = ["look"]
 

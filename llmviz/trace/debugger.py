@@ -4,9 +4,9 @@ A pause is a generator that nobody advances: there are no threads and no blockin
 call does a bounded piece of work and returns. Knows nothing of Jupyter; who wants to follow a run
 subscribes with `Debugger.on_change`.
 
-Reading order: `timeline`, `stepping` (one event after the other), `travel` (going back),
-`branching`, `editing` and `revising` (changes), `breaking`, `storage_log` (what `save` will tell),
-and this file with the verbs people use.
+Reading order: `timeline`, `working` (slices), `stepping` (one event after the other), `travel`
+(going back), `branching`, `editing` and `revising` (changes), `breaking`, `storage_log` (what
+`save` will tell), and this file with the verbs people use.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from llmviz.trace.breakpoints import matches_name
 from llmviz.trace.recorder import TokenRecord
 from llmviz.trace.sentinels import Sentinels
 from llmviz.trace.source import is_context
-from llmviz.trace.stepping import Job
 from llmviz.trace.storage_log import Logged
 from llmviz.trace.timeline import DebuggerError, Here, OpenScope, Record
+from llmviz.trace.working import Job
 
 __all__ = ["ACTIONS", "Debugger", "DebuggerError"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llmviz.events import Event
-from llmviz.trace.stepping import Job
+from llmviz.trace.working import Job
 
 __all__ = ["can_look_back", "first_unfinished", "look_back", "pass_starts"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from llmviz.trace.editing import Editing
 from llmviz.trace.edits import Edit, LogitEdit, MemoryEdit, SamplerEdit, Switch, TokenEdit
-from llmviz.trace.stepping import Job
 from llmviz.trace.timeline import DebuggerError, Here
+from llmviz.trace.working import Job
 
 __all__ = ["Revising"]
 

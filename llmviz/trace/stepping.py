@@ -1,15 +1,12 @@
 """One event after the other: the state of a run, and the pieces of work that advance it.
 
-`Stepping` is the lowest layer of `Debugger`. A piece of work is a generator (`Job`) that yields
-after every event and returns why the run stands; `advance` drives it for a slice of time. Above
-it lie `travel` (going back) and `editing` (changes and branches).
+A step is a piece of work (see `working`): a goal, and events taken until it is met. Above this lie
+`travel` (going back) and `editing` (changes and branches).
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 from llmviz.events import Event
@@ -19,20 +16,19 @@ from llmviz.trace.edits import Edit, Intervention
 from llmviz.trace.history import Clock, Point
 from llmviz.trace.recorder import Mark, Recorder
 from llmviz.trace.source import Source, is_context, standing_lines
-from llmviz.trace.timeline import DebuggerError, Here, OpenScope, Way, record_of
-from llmviz.trace.times import Times
+from llmviz.trace.timeline import DebuggerError, Here, OpenScope, record_of
+from llmviz.trace.working import Job, Working
 
-__all__ = ["Goal", "Job", "Stepping"]
+__all__ = ["Goal", "Stepping"]
 
 Goal = Callable[[Event], bool]
-Job = Generator[None, None, str]
-"""Yields after every event; returns why the run stands: goal, breakpoint, end or error."""
 
 
-class Stepping:
+class Stepping(Working):
     """Advances a run by events; see the module's docstring."""
 
     def __init__(self, subject: Any, prompt: Any, chain: Any, n_predict: int) -> None:
+        super().__init__()
         self.subject = subject
         self.prompt = prompt
         self.n_predict = n_predict
@@ -42,10 +38,6 @@ class Stepping:
         self._user_want: Callable[[str], bool] | None = None
         self._n_events = 0
         self._budget = 0
-        self._lock = threading.RLock()
-        self._busy = False
-        self._closed = False
-        self._listeners: list[Callable[[], None]] = []
         self._next_id = 1
         self._next_edit = 1
         self._values: Any = None
@@ -53,16 +45,11 @@ class Stepping:
         self.recorder = Recorder()
 
     def _begin_run(self) -> None:
+        super()._begin_run()
         asked = self.recorder
         self.here: Here | None = None
-        self.error: Exception | None = None
         self.result: Any = None
-        self.finished = False
-        self.stopped_by = "start"
-        self.hit: Breakpoint | None = None
-        self.way: Way | None = None  # where a replay leads, or led when it was paused
         self.seconds: dict[int, float] = {}
-        self.times = Times()
         self.recorder = Recorder(budget=self._budget, layer=asked.layer)
         self.recorder.adopt_askers(asked)
         self._branches = Branches(self._n_events)
@@ -72,13 +59,11 @@ class Stepping:
         self._previous_step = 0
         self._engine_value: Any = None
         self._selected: Event | None = None
-        self._job: Job | None = None
         self._watch_all = False
         self._filter: Callable[[str], bool] | None = None
         self._target = -1  # this event is wanted, whatever it is
         self._quiet = False  # a replay: nobody looks on
         self._hit = -1  # what the last search found
-        self._pause = False
         self._source = Source(
             self.subject,
             self.prompt,
@@ -308,107 +293,6 @@ class Stepping:
             self._values = DebuggerValues(self)
         return self._values
 
-    def advance(self, max_seconds: float | None = None) -> bool:
-        """Work towards the goal of `start`, for at most `max_seconds`.
-
-        Returns
-        -------
-        bool
-            True when the run stands: goal reached, breakpoint, pause, end or error (see
-            `stopped_by`). False when time was up; call again to go on. An error of the engine is
-            stored in `error` and not raised.
-        """
-        with self._not_busy():
-            self._busy = True
-            try:
-                stands = self._advance(max_seconds)
-            finally:
-                self.times.rest()
-                self._busy = False
-        self._tell()
-        return stands
-
-    def _advance(self, max_seconds: float | None) -> bool:
-        job = self._job
-        if job is None:
-            return True
-        end = None if max_seconds is None else time.perf_counter() + max_seconds
-        try:
-            while True:
-                next(job)
-                if self._pause:
-                    return self._stand("pause")
-                if end is not None and time.perf_counter() >= end:
-                    return False
-        except StopIteration as stop:
-            return self._stand(stop.value)
-        except DebuggerError as error:
-            self.error = error
-            return self._stand("error")
-        except KeyboardInterrupt:  # it may have hit the engine in the middle of a node
-            self._stand("pause")
-            self._recover()
-            raise
-
-    def _recover(self) -> None:
-        """Bring the engine back to the event where the run stands."""
-
-    def _stand(self, why: str) -> bool:
-        self.stopped_by = why
-        self._pause = False
-        if why != "pause":
-            self.way = None
-        if self._job is not None:
-            self._job.close()
-            self._job = None
-            if why == "pause":
-                self._come_to_rest()
-        return True
-
-    def _come_to_rest(self) -> None:
-        """Bring everything in line with the event at which a piece of work was given up."""
-
-    def _work(self, job: Job) -> None:
-        """Do a piece of work at once."""
-        self._begin_job(job)
-        self.advance()
-        if self.error is not None:
-            raise self.error
-
-    def _begin_job(self, job: Job) -> None:
-        with self._not_busy():
-            if self._job is not None:
-                self._stand("pause")
-            self._job = job
-            self._pause = False
-            self.hit = self.way = None
-            self.stopped_by = "running"
-            if isinstance(self.error, DebuggerError) and not self.finished:
-                self.error = None  # it was shown; the engine itself is well
-
-    def _now(self, job: Job) -> str:
-        """Do a piece of work inside another action: nobody is told."""
-        with self._not_busy():
-            self._busy = True
-            try:
-                while True:
-                    next(job)
-            except StopIteration as stop:
-                return stop.value
-            finally:
-                self.times.rest()
-                self._busy = False
-
-    def _not_busy(self) -> threading.RLock:
-        if self._busy:
-            raise DebuggerError("the run is busy: wait for it to stand, or call pause() first")
-        self._refuse_closed()
-        return self._lock
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise DebuggerError("this debugger is closed: make a new one")
-
     def _refuse_end(self) -> None:
         """Say why the run cannot go forward."""
         if isinstance(self.error, DebuggerError) and not self.finished:
@@ -426,10 +310,6 @@ class Stepping:
             self.subject.memory.clear()
         if self._given_chain is not None:
             self._given_chain.reset()
-
-    def _tell(self) -> None:
-        for listener in tuple(self._listeners):
-            listener()
 
 
 def _sampler_names() -> set[str]:

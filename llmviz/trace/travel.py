@@ -19,8 +19,9 @@ import numpy as np
 
 from llmviz.events import Event
 from llmviz.trace.breakpoints import Breakpoint, looks_like_condition, matches_name
-from llmviz.trace.stepping import Job, Stepping
+from llmviz.trace.stepping import Stepping
 from llmviz.trace.timeline import DebuggerError, Here, Way
+from llmviz.trace.working import Job
 
 __all__ = ["Travel"]
 
