@@ -4,6 +4,7 @@
 #   make test     run the tests
 #   make check    lint, format and types
 #   make bench    measure speed
+#   make parity   measure agreement with llama.cpp, write docs/parity.md
 #
 # Settings: PYTHON=python3.12  VENV=.venv  MODEL=smollm2-135m
 #           LAB_ARGS="--no-browser --port 9000"  PYTEST_ARGS="-x tests/test_hub.py"
@@ -15,15 +16,16 @@ MODEL       ?= smollm2-135m
 LAB_ARGS    ?=
 PYTEST_ARGS ?= -n auto
 BENCH_ARGS  ?=
+PARITY_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: lab test check format bench model chromium clean help
+.PHONY: lab test check format bench parity model chromium clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '3,9p' Makefile | sed 's/^# \{0,1\}//'
+	@sed -n '3,10p' Makefile | sed 's/^# \{0,1\}//'
 
 # -- set-up: a stamp for each set of packages, renewed when pyproject.toml changes ---------------
 
@@ -88,6 +90,10 @@ format: $(VENV)/.dev
 bench: $(VENV)/.test model chromium
 	$(BIN)/python tests/benchmarks/bench_engine.py $(BENCH_ARGS)
 	$(BIN)/python tests/benchmarks/bench_panel.py $(BENCH_ARGS)
+
+# Every figure in docs/parity.md is measured here.
+parity: $(VENV)/.test model
+	cd tests && OPENBLAS_NUM_THREADS=1 ../$(BIN)/python parity_table.py $(PARITY_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
