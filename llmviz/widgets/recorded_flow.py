@@ -10,12 +10,32 @@ import numpy as np
 from llmviz.trace import Trace
 from llmviz.trace.flow import SHOWN, Flow, bins_of, ends, head_first, strongest
 from llmviz.trace.flow_graph import Column
-from llmviz.widgets.flow import bins_for
+from llmviz.widgets.flow import FlowView, bins_for
 from llmviz.widgets.recorded_arrays import Arrays
 
 __all__ = ["flow_of"]
 
 _EVERY_PASS = 1 << 30
+
+
+class _Columns(FlowView):
+    """Gives the view's own description of a layer's columns; nothing of it is ever displayed."""
+
+    def open(self) -> None:
+        """There is no page at the other end."""
+
+    def draw(self) -> None:
+        """Only what is asked for."""
+
+    def layout_of(self, flow: Flow, most: int) -> dict[str, Any]:
+        """The trait ``flow`` of a layer, its strips as wide as those of `most` values."""
+        self._flow = flow
+        self._flow_set("layer", flow.layer)
+        self._flow_draw_columns()
+        by_id = {c.id: c for c in flow.columns}
+        for c in self.flow["columns"]:
+            c["bins"] = 0 if c["kind"] == "matrix" else bins_of(by_id[c["id"]].n, most)
+        return dict(self.flow)
 
 
 def flow_of(trace: Trace, room: int) -> tuple[Arrays, dict[str, Any], str]:
@@ -54,6 +74,7 @@ def _pack(trace: Trace, layers: list[int]) -> tuple[Arrays, dict[str, Any]]:
     scores: dict[str, Any] = {}
     layouts: dict[str, Any] = {}
     sets: list[dict[str, Any]] = []
+    view = _Columns(trace)
     for il in layers:
         flow = Flow(trace, il)
         flow.update(_EVERY_PASS)
@@ -62,10 +83,8 @@ def _pack(trace: Trace, layers: list[int]) -> tuple[Arrays, dict[str, Any]]:
         graph = trace.ctx.graph.gf
         columns = flow.columns
         layouts[str(il)] = {
-            "columns": [_column(c, most) for c in columns],
-            "edges": [list(e) for e in flow.edges],
-            "n_head": flow.n_head,
-            "n_head_kv": flow.n_head_kv,
+            "flow": view.layout_of(flow, most),
+            "head_first": [head_first(c) for c in columns],
             "owner": [flow.layout.owner.get(id(t), -1) for t in graph.nodes],
         }
         for c in columns:
@@ -74,6 +93,7 @@ def _pack(trace: Trace, layers: list[int]) -> tuple[Arrays, dict[str, Any]]:
                     scores[c.id] = _scores(out, trace, c)
             elif c.id not in strips:
                 strips[c.id] = _strip(out, flow, c, most, sets)
+    view.close()
     return out, {
         "layers": layouts,
         "strips": strips,
@@ -81,23 +101,6 @@ def _pack(trace: Trace, layers: list[int]) -> tuple[Arrays, dict[str, Any]]:
         "sets": sets,
         "passes": _passes(out, trace),
         "shown": SHOWN,
-    }
-
-
-def _column(c: Column, most: int) -> dict[str, Any]:
-    return {
-        "id": c.id,
-        "label": c.label,
-        "about": c.about,
-        "group": c.group,
-        "kind": c.kind,
-        "op": c.op,
-        "n": c.n,
-        "bins": 0 if c.kind == "matrix" else bins_of(c.n, most),
-        "heads": c.heads,
-        "layer": c.layer,
-        "shape": list(c.shape),
-        "head_first": head_first(c),
     }
 
 

@@ -13,7 +13,7 @@ export function flowLayer(flow, layer) {
 
 export function flowOf(core, words, attention, stop, { layer, head, query }) {
   const flow = core.flow, layout = flow.layers[layer], here = stop.n;
-  const heads = layout.n_head, chosen = Math.max(0, Math.min(head, heads - 1));
+  const heads = layout.flow.n_head, chosen = Math.max(0, Math.min(head, heads - 1));
   const headOf = (c) => (c.heads && heads ? Math.floor((chosen * c.heads) / heads) : 0);
   const passes = flow.passes.filter((p) => p.n <= here), pass = passes.length ? passes[passes.length - 1] : null;
   const passNumber = pass ? pass.pass : -1, fresh = new Set(pass ? pass.pos : []), newest = Math.max(-1, ...fresh);
@@ -22,6 +22,8 @@ export function flowOf(core, words, attention, stop, { layer, head, query }) {
   const n = rows.length, live = rows.map((r) => r.state !== "next");
 
   const kept = new Set(stop.cells), stored = rows.map((r) => kept.has(r.pos)); // a key is where a cell is
+
+  const headFirst = (c) => layout.head_first[columns.indexOf(c)];
 
   // The newest row of a column for a position, -1 for none.
   const rowOf = (s, pos) => {
@@ -59,7 +61,7 @@ export function flowOf(core, words, attention, stop, { layer, head, query }) {
     return NaN;
   };
 
-  const columns = layout.columns.map((c) => ({ ...c, head: headOf(c) }));
+  const columns = layout.flow.columns.map((c) => ({ ...c, head: headOf(c) }));
   const open = [], folded = [], scales = [], matrices = {};
   for (const c of columns) {
     if (c.kind === "matrix") {
@@ -103,18 +105,18 @@ export function flowOf(core, words, attention, stop, { layer, head, query }) {
       const key = rows[bin], found = key && live[row] && stored[bin] ? cell(c, r.pos, key.pos) : null, mask = key ? maskAt(r.pos, key.pos) : NaN;
       out.mask = Number.isNaN(mask) ? null : digits(mask);
       if (!found || found.j < 0) return out;
-      return Object.assign(out, { value: digits(found.x), ref: `${c.id}[${c.head_first ? `${headOf(c)},${found.i}` : `${found.i},${headOf(c)}`},${found.j}]`, dtype: "float32", pass: passAt(found.b.n) });
+      return Object.assign(out, { value: digits(found.x), ref: `${c.id}[${headFirst(c) ? `${headOf(c)},${found.i}` : `${found.i},${headOf(c)}`},${found.j}]`, dtype: "float32", pass: passAt(found.b.n) });
     }
     const s = flow.strips[c.id], from = rowOf(s, r.pos);
     if (from < 0 || bin >= c.bins) return out;
     const set = flow.sets[s.set], line = headOf(c) * s.rows + from, place = line * s.bins + bin, i = set.row[from], hd = headOf(c);
     const a = Math.floor((bin * c.n) / c.bins), z = Math.floor(((bin + 1) * c.n) / c.bins), at = a + words.i[s.place + place];
-    const start = c.kind === "vector" ? `${i}` : c.head_first ? `${hd},${i}` : `${i},${hd}`;
+    const start = c.kind === "vector" ? `${i}` : headFirst(c) ? `${hd},${i}` : `${i},${hd}`;
     return Object.assign(out, { value: digits(words.f[s.at + place]), ref: `${c.id}[${start},${at}]`, dtype: s.dtype, from: a, to: z - 1, pass: set.pass[from] });
   };
 
   return {
-    flow: { columns, edges: layout.edges, layer, head: chosen, n_layer: core.n_layer, n_head: heads, n_head_kv: layout.n_head_kv },
+    flow: { ...layout.flow, columns, layer, head: chosen },
     flow_rows: rows,
     flow_open: joined(open), flow_folded: joined(folded),
     flow_scores: scores ? Uint8Array.from(scores, (x) => level(x, -top, top)) : new Uint8Array(0),
