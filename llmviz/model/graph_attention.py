@@ -133,7 +133,7 @@ class AttentionBlocks(GraphBase):
             self.build_rope(k, inp_pos, factors, "Kcur", il, **settings),
         )
 
-    def rope_of_layer(self, il: int) -> dict[str, float]:
+    def rope_of_layer(self, il: int) -> dict[str, Any]:
         """`build_rope`'s settings of a layer: those with a window may have frequencies of their
         own. ↔ llama_model::get_rope_freq_base, get_rope_freq_scale
         """

@@ -189,6 +189,17 @@ class TensorLoader:
             layer.ffn_down_b = t(b + "down.bias", n_embd, required=False)
             layer.ffn_up_b = t(b + "up.bias", n_ff, required=False)
 
+    def create_mlp(
+        self, layer: Layer, il: int, n_embd: int, n_ff: int, *, bias: bool | None = False
+    ) -> None:
+        """Declare a feed-forward network without a gate; `bias` as in `create_norm`."""
+        for name, n_in, n_out in (("up", n_embd, n_ff), ("down", n_ff, n_embd)):
+            w = f"blk.{il}.ffn_{name}"
+            setattr(layer, f"ffn_{name}", self.create_tensor(f"{w}.weight", n_in, n_out))
+            if bias is not False:
+                b = self.create_tensor(f"{w}.bias", n_out, required=bool(bias))
+                setattr(layer, f"ffn_{name}_b", b)
+
     def create_experts(
         self, layer: Layer, il: int, n_embd: int, n_ff: int, n_expert: int, *, gate: bool = True
     ) -> None:
