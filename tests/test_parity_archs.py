@@ -84,6 +84,7 @@ CASES = {
     "phi2-fused": case("phi2", ("*attn_qkv*",), rope__dimension_count=6),
     "phi3": case("phi3", ("*attn_qkv.weight", "rope_*"), rope__dimension_count=12, **orig_ctx(600)),
     "phi3-long": case("phi3", ("output.weight", "rope_*"), **orig_ctx(128), **swa(8)),
+    "gpt2": case("gpt2", ()),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
