@@ -85,6 +85,8 @@ CASES = {
     "phi3": case("phi3", ("*attn_qkv.weight", "rope_*"), rope__dimension_count=12, **orig_ctx(600)),
     "phi3-long": case("phi3", ("output.weight", "rope_*"), **orig_ctx(128), **swa(8)),
     "gpt2": case("gpt2", ()),
+    "gptneox": case("gptneox", use_parallel_residual=True, rope__dimension_count=4),
+    "gptneox-sequential": case("gptneox", use_parallel_residual=False),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
