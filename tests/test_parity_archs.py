@@ -87,6 +87,7 @@ CASES = {
     "gpt2": case("gpt2", ()),
     "gptneox": case("gptneox", use_parallel_residual=True, rope__dimension_count=4),
     "gptneox-sequential": case("gptneox", use_parallel_residual=False),
+    "starcoder2": case("starcoder2", ("*attn_?.bias",)),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
