@@ -88,6 +88,8 @@ CASES = {
     "gptneox": case("gptneox", use_parallel_residual=True, rope__dimension_count=4),
     "gptneox-sequential": case("gptneox", use_parallel_residual=False),
     "starcoder2": case("starcoder2", ("*attn_?.bias",)),
+    "falcon": case("falcon", ()),
+    "falcon-40b": case("falcon", ("output.weight", "*attn_norm_2*")),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
