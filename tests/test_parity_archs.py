@@ -90,6 +90,8 @@ CASES = {
     "starcoder2": case("starcoder2", ("*attn_?.bias",)),
     "falcon": case("falcon", ()),
     "falcon-40b": case("falcon", ("output.weight", "*attn_norm_2*")),
+    "stablelm": case("stablelm", ("*attn_?.bias", "*ffn_norm*"), rope__dimension_count=4),
+    "stablelm-12b": case("stablelm", ("*attn_[qk]_norm*",), rope__dimension_count=8),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
