@@ -92,6 +92,7 @@ CASES = {
     "falcon-40b": case("falcon", ("output.weight", "*attn_norm_2*")),
     "stablelm": case("stablelm", ("*attn_?.bias", "*ffn_norm*"), rope__dimension_count=4),
     "stablelm-12b": case("stablelm", ("*attn_[qk]_norm*",), rope__dimension_count=8),
+    "bloom": case("bloom", **SIX_HEADS),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
