@@ -93,6 +93,8 @@ CASES = {
     "stablelm": case("stablelm", ("*attn_?.bias", "*ffn_norm*"), rope__dimension_count=4),
     "stablelm-12b": case("stablelm", ("*attn_[qk]_norm*",), rope__dimension_count=8),
     "bloom": case("bloom", **SIX_HEADS),
+    "mpt": case("mpt", ("*.bias",), attention__clamp_kqv=0.5, attention__max_alibi_bias=8.0),
+    "mpt-positions": case("mpt", ("position*", "*scales")),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
