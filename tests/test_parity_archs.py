@@ -95,6 +95,8 @@ CASES = {
     "bloom": case("bloom", **SIX_HEADS),
     "mpt": case("mpt", ("*.bias",), attention__clamp_kqv=0.5, attention__max_alibi_bias=8.0),
     "mpt-positions": case("mpt", ("position*", "*scales")),
+    "olmo2": case("olmo2"),
+    "olmo3": case("olmo2", **swa(8, 2), **YARN),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
