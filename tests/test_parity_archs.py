@@ -97,6 +97,7 @@ CASES = {
     "mpt-positions": case("mpt", ("position*", "*scales")),
     "olmo2": case("olmo2"),
     "olmo3": case("olmo2", **swa(8, 2), **YARN),
+    "command-r": case("command-r", logit_scale=0.0625, rope__dimension_count=8),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
