@@ -98,6 +98,9 @@ CASES = {
     "olmo2": case("olmo2"),
     "olmo3": case("olmo2", **swa(8, 2), **YARN),
     "command-r": case("command-r", logit_scale=0.0625, rope__dimension_count=8),
+    "granite": case("granite", ("*bias",), **GRANITE),
+    "granite-moe": case("granite", ("*gate_exps*",), **GRANITE, **MOE, **shared_expert(40)),
+    "granite-nope": case("granite", logit_scale=2.0, rope__scaling__finetuned=False),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
