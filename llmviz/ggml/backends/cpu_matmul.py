@@ -77,10 +77,12 @@ def hadamard(x: np.ndarray) -> np.ndarray:
     """
     n = x.shape[-1]
     out = np.ascontiguousarray(x) * (np.float32(1) / np.sqrt(np.float32(n)))
+    other = np.empty_like(out)
     length = 1
     while length < n:
-        pairs = out.reshape(-1, n // (2 * length), 2, length)
-        u, v = pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]
-        pairs[:, :, 0], pairs[:, :, 1] = u, v
+        a, b = out.reshape(-1, 2, length), other.reshape(-1, 2, length)
+        np.add(a[:, 0], a[:, 1], out=b[:, 0])
+        np.subtract(a[:, 0], a[:, 1], out=b[:, 1])
+        out, other = other, out
         length *= 2
     return out

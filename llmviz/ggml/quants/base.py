@@ -253,7 +253,7 @@ class QuantType:
         UnsupportedError
             The type is not written here.
         """
-        if cls.type not in quantizable():
+        if not cls._is_written():
             raise UnsupportedError(
                 "tensor type to quantize to",
                 cls.type.name,
@@ -281,6 +281,11 @@ class QuantType:
                 out[i : i + step] = encode(rows[i : i + step])
         n_bytes = values.shape[-1] // cls.block_size * cls.type_size
         return out.view(np.uint8).reshape(*values.shape[:-1], n_bytes)
+
+    @classmethod
+    def _is_written(cls) -> bool:
+        own = QuantType.quantize_blocks.__func__  # type: ignore[attr-defined]
+        return cls.quantize_blocks.__func__ is not own  # type: ignore[attr-defined]
 
     @classmethod
     def explain(cls, raw: np.ndarray) -> Explanation:
@@ -325,12 +330,7 @@ def supported() -> list[GGMLType]:
 
 def quantizable() -> list[GGMLType]:
     """Return the tensor types that can be written, in the order of their ids."""
-    own = QuantType.quantize_blocks.__func__  # type: ignore[attr-defined]
-    return [
-        t
-        for t in supported()
-        if _REGISTRY[t].quantize_blocks.__func__ is not own  # type: ignore[attr-defined]
-    ]
+    return [t for t in supported() if _REGISTRY[t]._is_written()]
 
 
 def quantize(values: np.ndarray, type_: GGMLType | int | str) -> np.ndarray:
