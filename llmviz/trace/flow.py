@@ -15,6 +15,7 @@ import numpy as np
 
 from llmviz.trace.flow_graph import Column, Layout, lay_out, layer_of, stem
 from llmviz.trace.flow_numbers import Numbers, head_first
+from llmviz.trace.flow_plan import Plan
 from llmviz.trace.flow_strips import (
     ABSENT,
     EARLIER,
@@ -74,6 +75,9 @@ class Flow(Numbers):
         All tokens of the text.
     columns, edges
         See `flow_graph.Layout`.
+    source : str
+        Where the columns come from: "graph" of the run or its model, "file" (only its header is
+        known yet), or "" where there are none.
     """
 
     def __init__(self, dbg: Any, layer: int = 0, head: int = 0) -> None:
@@ -87,6 +91,8 @@ class Flow(Numbers):
         self._strips: dict[str, tuple[Any, Strip]] = {}
         self._positions: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._asked: Any = None  # the recorder; a restart begins with a new one
+        self._plan: Plan | None = None
+        self.source = "graph"
 
     def close(self) -> None:
         """Ask the recorder for nothing any more."""
@@ -106,7 +112,8 @@ class Flow(Numbers):
     @property
     def n_layer(self) -> int:
         hparams = getattr(self.dbg.model, "hparams", None)
-        return int(getattr(hparams, "n_layer", 0) or 0)
+        known = int(getattr(hparams, "n_layer", 0) or 0)
+        return known or (self._plan.n_layer if self._plan is not None else 0)
 
     @property
     def n_head_kv(self) -> int:
@@ -149,12 +156,26 @@ class Flow(Numbers):
 
     def _lay_out(self) -> None:
         graph = graph_of(self.dbg)
+        if graph is None:
+            self._lay_out_plan()
+            return
         key = (id(graph), self.layer)
-        if graph is None or (self._laid_out is not None and self._laid_out[0] == key):
+        if self._laid_out is not None and self._laid_out[0] == key:
             return
         self.layout = lay_out(graph.nodes, self.layer, self.n_layer)
+        self.source = "graph"
         self._laid_out = (key, graph)
         self._strips.clear()
+
+    def _lay_out_plan(self) -> None:
+        """Before there is a graph: what the model or its file says will be computed."""
+        if self._plan is None:
+            self._plan = Plan(self.dbg)
+        layout = self._plan.layout(self.layer)
+        if layout is not self.layout:
+            self.layout, self.source = layout, self._plan.source
+            self._laid_out = None
+            self._strips.clear()
 
     # -- how far it has come -------------------------------------------------------------------
 
@@ -175,7 +196,7 @@ class Flow(Numbers):
             return ["inp_pos"] if self._inputs_are_set() else []
         here = self.dbg.here
         past = self.now() + (here is not None and here.kind == "node")
-        passed = self.columns[: max(past, self.reached())]
+        passed = self.columns[: max(past, self.reached(), 0)]
         return [c.id for c in passed if not self.done(c)]
 
     def _inputs_are_set(self) -> bool:

@@ -44,6 +44,7 @@ __all__ = [
     "previous_token_score",
     "rank_of",
     "top_tokens",
+    "whole_graph",
 ]
 
 BLOCK = 32  # rows computed at once: temporaries stay at 32 x n_vocab floats for any prompt
@@ -119,7 +120,7 @@ class _Tail:
 
     def __init__(self, model: Model, n_rows: int) -> None:
         last = f"l_out-{model.hparams.n_layer - 1}"
-        whole = _build(model, n_rows)
+        whole = whole_graph(model, n_rows)
         cut = next((t for t in whole.gf.nodes if t.name == last), None)
         if cut is None or whole.t_logits is None:
             raise UnsupportedError(
@@ -151,8 +152,11 @@ class _Tail:
         return self.logits.array
 
 
-def _build(model: Model, n_rows: int) -> GraphResult:
-    """The model's whole graph with all rows as outputs; it gets no memory and is never run."""
+def whole_graph(model: Model, n_rows: int) -> GraphResult:
+    """The model's whole graph with all rows as outputs; it gets no memory and is never run.
+
+    For reading its end, or for showing what a pass will compute.
+    """
     hp = model.hparams
     assert model.weights is not None
     c = resolve(ContextParams(), hp)

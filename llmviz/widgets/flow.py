@@ -16,6 +16,8 @@ from llmviz.widgets.picture import picture
 __all__ = ["FlowView"]
 
 TOP = 8  # candidates for the next token
+# Rows where tokens will be, before there are any.
+_PLACES = [{"pos": -1, "id": -1, "text": "", "state": "place"}] * 4
 
 
 class FlowView(DebuggerView):
@@ -38,12 +40,15 @@ class FlowView(DebuggerView):
         Name of the node that a click on "tensor" asked to see.
     flow : dict
         columns ({id, label, about, group, kind, op, n, bins, heads, head, layer, shape}), edges
-        (pairs of column indices), layer, head, n_layer, n_head, n_head_kv.
+        (pairs of column indices), layer, head, n_layer, n_head, n_head_kv, source ("graph", or
+        "file" where only its header is known; empty where nothing is).
     flow_rows : list of {pos, id, text, state}
-        A window of the tokens; state is "now", "cached" or "next".
+        A window of the tokens; state is "now", "cached" or "next", or "place" where there are none
+        yet and rows only show where they will be.
     flow_at : dict
         phase, now and reached (column indices), query and index (the row that is drawn), scales
-        (where the colours of each column end), n_tokens, n_new, pass_, missing (the open
+        (where the colours of each column end), n_tokens, n_new, pass_, planned (no pass has begun:
+        the columns are those that will be), missing (the open
         layer was folded when it was computed), again (seconds that computing it once more takes),
         broken (names with a breakpoint).
     flow_open, flow_folded : bytes
@@ -105,6 +110,8 @@ class FlowView(DebuggerView):
         self.flow_rows = [
             {"pos": r.pos, "id": r.id, "text": r.text, "state": r.state} for r in state.rows
         ]
+        if not state.rows and state.columns:
+            self.flow_rows = _PLACES
         self._flow_draw_columns()
         self._flow_draw_numbers()
         self._flow_draw_next()
@@ -148,6 +155,7 @@ class FlowView(DebuggerView):
             "n_layer": state.n_layer,
             "n_head": state.n_head,
             "n_head_kv": state.n_head_kv,
+            "source": state.source,
         }
 
     def _flow_draw_numbers(self) -> None:
@@ -189,6 +197,7 @@ class FlowView(DebuggerView):
             "n_tokens": state.n_tokens,
             "n_new": sum(r.state == "now" for r in state.rows),
             "pass_": state.pass_,
+            "planned": self.dbg.recorder.passes == 0,
             "missing": missing,
             "again": round(state.fetch_seconds(), 1) if missing else 0,
             "broken": [b.where for b in self.dbg.breakpoints if isinstance(b.where, str)],

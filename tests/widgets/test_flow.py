@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import numpy as np
@@ -15,7 +16,8 @@ from llmviz.generate import generate_steps
 from llmviz.trace import Debugger
 from llmviz.trace.flow import EARLIER, NOW, Flow, bins_of, edges_of, ends, strongest
 from llmviz.trace.flow_graph import layer_of, stem
-from llmviz.widgets.flow import FlowView
+from llmviz.widgets import DebuggerPanel
+from llmviz.widgets.flow import FlowView, bins_for
 from llmviz.widgets.picture import LEVELS, NAN
 
 from . import host
@@ -376,15 +378,46 @@ def test_only_what_changed_is_sent(model):
     view.close()
 
 
-def test_before_the_graph_there_is_a_view(model):
+def test_before_the_pass_its_columns_are_those_that_will_be(model):
     dbg = debug(model)
     view = FlowView(dbg)
-    assert view.flow["columns"] == [] and view.flow_at["phase"] == ""
+    planned = [c["id"] for c in view.flow["columns"]]
+    assert view.flow_at["phase"] == "" and view.flow_at["planned"]
+    assert view.flow["source"] == "graph" and view.flow["n_layer"] == LAYERS
+    assert {r["state"] for r in view.flow_rows} == {"place"}
+    assert view.flow_at["done"] == [0] * len(planned) and not view.flow_at["missing"]
+    view.layer = 3
+    opened = [c["id"] for c in view.flow["columns"]]
+    assert "kq_soft_max-3" in opened and "kq_soft_max-0" not in opened
     dbg.break_on(10)
     dbg.run()
     assert view.flow_at["phase"] == "prompt" and len(view.flow_rows) == len(dbg.tokens)
+    assert [c["id"] for c in view.flow["columns"]] == opened
+    assert not view.flow_at["missing"]
     assert ask(view, ask="flow_fetch").get("error") is None
+    dbg.clear_break()
+    dbg.next_token()
+    assert [c["id"] for c in view.flow["columns"]] == opened and not view.flow_at["planned"]
     view.close()
+
+
+def test_a_file_that_is_not_loaded_yet_shows_what_its_header_tells(tiny_model):
+    path = tiny_model(n_layer=LAYERS, n_head=HEADS)
+    view = FlowView(Debugger(path, PROMPT, n_ctx=256))
+    assert view.flow["source"] == "file" and view.flow["n_layer"] == LAYERS
+    sizes = {c["id"]: c["n"] for c in view.flow["columns"]}
+    tensors = llmviz.load(path).tensors
+    for node, tensor in (("Qcur-0", "attn_q"), ("ffn_up-0", "ffn_up"), ("ffn_out-0", "ffn_down")):
+        assert sizes[node] == tensors[f"blk.0.{tensor}.weight"].shape[0]
+    assert sizes["result_output"] == tensors["token_embd.weight"].shape[0]
+    order = [c["label"] for c in view.flow["columns"] if c["layer"] == 0]
+    assert order == [
+        *("norm", "Q", "K", "scores", "softmax", "V", "out", "norm", "gate", "up", "down", "+"),
+    ]
+    view.close()
+    nothing = FlowView(Debugger("no such file, nor a model's name", PROMPT))
+    assert nothing.flow["columns"] == [] and nothing.flow_rows == []
+    nothing.close()
 
 
 def test_the_figure_shows_the_same_pass(model, truth):
@@ -556,6 +589,43 @@ def test_keys_move_open_choose_and_leave(opened, model):
     assert page.evaluate("document.activeElement === document.body")
     table = page.inner_text(".lv-flow table")
     assert "kq_soft_max-0" in table and "computed" in table
+    view.close()
+
+
+@pytest.mark.browser
+def test_docked_it_is_a_plan_first_and_then_fits_the_panel(opened, model, truth):
+    dbg = debug(model)
+    view = DebuggerPanel(dbg, view="flow")
+    h = opened(view, width=1440)
+    page = h.page
+    assert page.inner_text(".lv-flow-plan").startswith("not computed yet")
+    assert page.locator(".lv-flow-token[data-state=place]").count() == 4
+    page.focus(".lv-flow-hit")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(
+        "document.querySelector('.lv-flow .lv-readout').innerText.includes('not computed yet')"
+    )
+    page.keyboard.press("Escape")
+    dbg.next_token()
+    h.sync()
+    h.settle()
+    assert page.is_hidden(".lv-flow-plan")
+    stage, bottom = page.evaluate(
+        "() => [document.querySelector('.lv-stage').getBoundingClientRect().bottom,"
+        " document.querySelector('.lv-flow-slot').getBoundingClientRect().bottom]"
+    )
+    assert len(view.flow_rows) == 10 and bottom < stage, "all tokens are seen without scrolling"
+    # a line stands for several bins here: the number is the strongest of them all
+    page.focus(".lv-flow-hit")
+    page.keyboard.press("Home")
+    page.wait_for_selector(".lv-flow .lv-readout [data-ref^='embd[0,']")
+    text = page.inner_text(".lv-flow .lv-readout")
+    first, last = (int(x) for x in re.search(r"strongest of (\d+)–(\d+)", text).groups())
+    assert last - first + 1 > 64 // bins_for(9)
+    ref = page.get_attribute(".lv-flow .lv-readout [data-ref]", "data-ref")
+    value = float(page.get_attribute(".lv-flow .lv-readout [data-value]", "data-value"))
+    row = truth.values[0, "embd"][0, first : last + 1]
+    assert value == pytest.approx(truth.at(0, ref)) and abs(value) == abs(row).max()
     view.close()
 
 

@@ -1,6 +1,6 @@
 // The whole pass on one page: tokens as rows, one layer open, the others folded.
 import { h, fill, svg, alone, card, piece, visible, value, percent, format, parse, colours, numbers, bytes } from "./kit.js";
-import { layOut, isFolded, isOpen, stem } from "./flow_layout.js";
+import { layOut, mergeFor, isFolded, isOpen, stem } from "./flow_layout.js";
 import { FLOW_STYLE } from "./flow_style.js";
 import { cutStrips, stateOf, paintStage, ribbons, gradient, weightColours } from "./flow_paint.js";
 
@@ -8,7 +8,7 @@ const FLIGHT = 1100, OPENING = 260; // ms
 
 export function flowZone(host) {
   const { model, ask } = host;
-  const { node, body, remark } = card("The whole pass", { class: "lv-card lv-flow" });
+  const { node, head: title, body, remark } = card("The whole pass", { class: "lv-card lv-flow" });
   const layer = (tag, name) => h(tag, { class: name });
   const under = layer("div", "lv-flow-card"), rowMark = layer("div", "lv-flow-row"), over = layer("div", "lv-flow-over");
   const edgesSvg = svg("svg", { class: "lv-flow-edges", "aria-hidden": "true" });
@@ -27,7 +27,9 @@ export function flowZone(host) {
   const start = h("p", { class: "lv-flow-start" });
   const hint = h("span", { class: "lv-remark" });
   const table = h("table", {}), tableBox = h("div", { class: "lv-hidden" }, table);
-  body.append(h("style", {}, FLOW_STYLE), scroll, start, foot, tableBox);
+  const fetching = h("span", {});
+  title.append(fetching);
+  body.append(h("style", {}, FLOW_STYLE), start, scroll, foot, tableBox);
 
   let lay = null, strips = [], at = { col: 0, row: 0, bin: 0 }, asked = 0, flown = "", fetched = "", shownLayer = null, closed = false, top = 0, version = 0, ink = {};
   // Each part is built again only when what it shows has changed.
@@ -39,7 +41,8 @@ export function flowZone(host) {
     build();
   };
   const rowsOf = () => model.get("flow_rows") || [];
-  const columnsOf = () => model.get("flow").columns || [];
+  let merge = 1, merged = [];
+  const columnsOf = () => merged;
   const about = () => model.get("flow_at") || {};
   const pen = document.createElement("canvas").getContext("2d");
   const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -53,13 +56,25 @@ export function flowZone(host) {
 
   const idle = () => fill(readout, hint);
 
+  // The value that a line of a strip shows: the strongest of those it stands for.
+  const strongestOf = async (c, row, bin) => {
+    const one = (k) => ask({ ask: "flow_value", column: c.id, row, bin: k });
+    if (c.kind === "matrix" || merge === 1) return (await one(bin)).value;
+    const raw = c.raw, bins = Array.from({ length: Math.min(raw, (bin + 1) * merge) - bin * merge }, (_, k) => bin * merge + k);
+    const all = (await Promise.all(bins.map(one))).map((r) => r.value).filter((v) => v);
+    const size = (v) => { const x = parse(v.value); return Number.isNaN(x) ? Infinity : Math.abs(x); };
+    const known = all.filter((v) => v.value !== null);
+    if (!known.length) return all[0];
+    const best = known.reduce((a, b) => (size(b) > size(a) ? b : a));
+    return { ...best, from: Math.min(...known.map((v) => v.from)), to: Math.max(...known.map((v) => v.to)) };
+  };
+
   const look = async (spoken) => {
     const columns = columnsOf(), rows = rowsOf(), c = columns[at.col], row = rows[at.row];
     if (!c || !row || !lay) return;
     placeMark();
     const mine = ++asked, text = visible(row.text).replace(/\u00a0/g, " ");
-    const reply = c.kind !== "matrix" && row.state === "next" ? { value: { value: null } } : await ask({ ask: "flow_value", column: c.id, row: at.row, bin: at.bin });
-    const got = reply.value;
+    const got = row.state === "place" || (c.kind !== "matrix" && row.state === "next") ? { value: null } : await strongestOf(c, at.row, at.bin);
     if (mine !== asked || !got || closed) return;
     const many = got.to !== undefined && got.to > got.from;
     const pair = c.kind === "matrix" && rows[at.bin] ? [piece(row.text), " → ", piece(rows[at.bin].text), " "] : [piece(row.text), " "];
@@ -150,19 +165,24 @@ export function flowZone(host) {
 
   const draw = () => {
     const flow = model.get("flow") || {}, columns = flow.columns || [], rows = rowsOf(), now = about();
-    const empty = !columns.length || !rows.length || !!now.why;
+    const empty = !columns.length || !rows.length || !!now.why, planned = !empty && !!now.planned;
     scroll.hidden = foot.hidden = empty;
-    start.hidden = !empty;
-    drawWords(flow, now, rows, empty);
+    start.hidden = !empty && !planned;
+    start.classList.toggle("lv-flow-plan", planned);
+    stage.classList.toggle("lv-flow-planned", planned);
+    const em = model.get("projector") ? 21 : 14, raw = Math.max(0, ...columns.map((c) => c.bins)), live = Math.max(1, rows.filter((r) => r.state !== "next").length);
+    merge = mergeFor(raw, live, em / 14, roomForRows(em));
+    merged = columns.map((c) => ({ ...c, raw: c.bins, bins: Math.ceil(c.bins / merge) }));
+    drawWords(flow, now, rows, planned);
     if (empty) { lay = null; built.clear(); return; }
-    const em = model.get("projector") ? 21 : 14, width = Math.max(300, Math.floor(body.getBoundingClientRect().width) - 1);
+    const width = Math.max(300, Math.floor(body.getBoundingClientRect().width) - 1);
     const opened = shownLayer !== null && shownLayer !== flow.layer;
-    strips = cutStrips(model);
-    when("layout", [flow.layer, columns.map((c) => [c.id, c.bins]), rows, width, em], () => {
+    strips = cutStrips(model, merge);
+    when("layout", [flow.layer, merged.map((c) => [c.id, c.bins]), rows, width, em], () => {
       pen.font = `${Math.max(13, em * 0.93)}px ${getComputedStyle(node).fontFamily}`;
       const letter = 0.61 * Math.max(13, em * 0.95), longest = Math.max(...rows.map((r) => [...visible(r.text)].length)) * letter; // pieces stand in the fixed-width font
       lay = layOut({
-        columns, nRows: Math.max(1, rows.filter((r) => r.state !== "next").length), bins: Math.max(...columns.map((c) => c.bins)), width, em,
+        columns: merged, nRows: live, bins: Math.max(...merged.map((c) => c.bins)), width, em,
         tokenWide: Math.min(8.6 * em, Math.max(4.6 * em, longest + 1.2 * em)), listWide: 13 * em, measure: (t) => pen.measureText(t).width,
       });
       lay.version = ++version;
@@ -170,12 +190,19 @@ export function flowZone(host) {
     });
     shownLayer = flow.layer;
     when("list", [lay.version, model.get("flow_top"), model.get("flow_chain"), now.phase], () => { drawList(em); lay.listEnd = [list.offsetTop, list.offsetHeight, list.offsetWidth]; });
-    drawStage(columns, rows, now, flow);
-    when("table", [flow.layer, now.done, now.now, now.scales], () => drawTable(columns, rows, now));
+    drawStage(merged, rows, now, flow);
+    when("table", [flow.layer, now.done, now.now, now.scales], () => drawTable(merged, rows, now));
     if (!mark.hidden) look(false);
     if (opened && !model.get("running") && !still()) unfold();
     fly();
     fetchMissing(flow, now);
+  };
+
+  // Docked, the rows share the height of the panel with what stands above and below them.
+  const roomForRows = (em) => {
+    const box = host.docked && !host.root.classList.contains("lv-wide") && node.closest(".lv-stage");
+    if (!box || getComputedStyle(box).overflowY !== "auto") return Infinity;
+    return Math.max(0, box.clientHeight - 23 * em) * 1.12;
   };
 
   // A layer that was folded while it was computed: its nodes are computed again, silently where that
@@ -186,21 +213,23 @@ export function flowZone(host) {
     fetched = key;
   };
 
-  const drawWords = (flow, now, rows, empty) => {
+  const drawWords = (flow, now, rows, planned) => {
     const phases = { load: "loading the model", prompt: "reading the prompt", pass: "computing", logits: "the logits are there", sample: "choosing a token", accept: "token chosen" };
-    const c = (flow.columns || [])[now.now], step = phases[now.phase] || "";
+    const c = merged[now.now], step = phases[now.phase] || "";
     const which = now.pass_ >= 0 ? `pass ${now.pass_ + 1}: ${now.n_new} token${now.n_new === 1 ? "" : "s"} in` : "";
     const place = now.phase === "pass" && c ? (c.layer >= 0 ? `layer ${c.layer}, ${c.id}` : c.id) : step;
-    start.textContent = now.why ? now.why : now.phase === "load" ? "The model is being loaded. The pass appears with the context (step 7)."
-      : !rows.length && flow.columns && flow.columns.length ? "The prompt has not been cut into tokens yet (step 9)." : now.phase === "prompt" && now.n_tokens ? `The text has been cut into ${now.n_tokens.toLocaleString("en-US")} tokens. The pass begins with step 13, when its graph is built.`
-      : now.phase ? "The pass appears with the context (step 7)." : "Nothing has run yet. Take the first step, or run.";
+    const next = now.phase === "load" ? "The model is being loaded." : now.phase === "prompt" && now.n_tokens ? `The text has been cut into ${now.n_tokens.toLocaleString("en-US")} tokens.`
+      : now.phase ? "The prompt has not been cut into tokens yet (step 9)." : "Nothing has run yet. Take the first step, or run.";
+    if (planned) fill(start, h("span", { class: "lv-tag" }, "not computed yet"), " ", next, h("span", { class: "lv-remark" }, flow.source === "file" ? " What the file's header tells of the pass: its layers, their tensors, their sizes." : " The graph that will run: every outline fills when it is computed (step 13)."));
+    else start.textContent = now.why ? now.why : now.phase === "load" ? `${next} The pass appears with the context (step 7).` : now.phase ? "The pass appears with the context (step 7)." : next;
     const notes = [];
-    if (now.n_tokens > rows.length) notes.push(`showing ${rows.length} of ${now.n_tokens.toLocaleString("en-US")} tokens`);
+    if (now.n_tokens > rows.length && rows.length) notes.push(`showing ${rows.length} of ${now.n_tokens.toLocaleString("en-US")} tokens`);
     remark.textContent = [which, place, ...notes].filter(Boolean).join(" · ");
-    hint.textContent = rows.some((r) => r.state === "cached") ? "Dimmed rows are earlier passes: of them only K and V are used again, from the cache."
+    hint.textContent = rows.some((r) => r.state === "cached") ? "Dimmed rows are earlier passes: only their K and V are used again, from the cache."
       : "Point at a strip to read its numbers; click a folded layer to open it.";
-    const wide = (flow.columns || []).find((c) => c.bins && c.n > c.bins);
-    if (wide) hint.textContent += ` A line of a strip is the strongest of ${Math.round(wide.n / wide.bins)} of its ${wide.n.toLocaleString("en-US")} values; each strip has its own scale.`;
+    if (planned) hint.textContent = `${flow.n_layer} layers, one of them open; click a folded layer to open it.`;
+    const wide = !planned && merged.find((c) => c.bins && c.n > c.bins);
+    if (wide) hint.textContent += ` A line is the strongest of ${Math.round(wide.n / wide.bins)} of ${wide.n.toLocaleString("en-US")} values; each strip has its own scale.`;
   };
 
   const measureStage = (rows, em) => {
@@ -233,7 +262,7 @@ export function flowZone(host) {
     when("ribbons", [shape, now.done, now.index, flow.head, links, (model.get("flow_top") || []).length], () => fill(edgesSvg, svg("g", { transform: `translate(0 ${top})` }, ...ribbons(view)), ...outerEdges(rows)));
     when("row", [shape, now.index], () => {
       Object.assign(rowMark.style, px({ left: 0, top: top + now.index * sizes.pitch + 1, width: lay.right + 6, height: sizes.pitch - 2 }));
-      rowMark.hidden = n < 2;
+      rowMark.hidden = n < 2 || rows[0].state === "place";
     });
     const state = (i) => (i === now.now ? "now" : now.done[i] ? "done" : "todo");
     const text = (cls, x, y, ...inner) => { const t = h("div", { class: cls }, ...inner); Object.assign(t.style, px({ left: x, top: y })); return t; };
@@ -308,18 +337,19 @@ export function flowZone(host) {
       out.push(svg("path", { class: "lv-flow-band" + todo, d: `M${x0} ${y0}C${m} ${y0} ${m} ${top} ${x1} ${top}L${x1} ${listEnd}C${m} ${listEnd} ${m} ${y1} ${x0} ${y1}Z` }));
     }
     const chosen = rows.length && rows[rows.length - 1].state === "next", live2 = chosen ? " lv-flow-live" : "";
-    const y = lay.slotY + lay.slotHigh / 2, x2 = lay.tokenWide + 8, bendX = lay.listX + (lay.below ? -8 : 40 * big);
+    // Into the slot from below, clear of the sizes beside it.
+    const y = lay.slotY + lay.slotHigh - 3 * big, x2 = lay.tokenWide - 22 * big, bendX = lay.listX + (lay.below ? -8 : 40 * big);
     const turn = lay.below ? listTop + listHigh / 2 : lay.high - 8, up = lay.below ? turn : Math.min(turn - 14, listTop + listHigh + 6);
     const down = lay.below ? `M${bendX} ${turn}` : `M${bendX} ${up}L${bendX} ${turn - 14}Q${bendX} ${turn} ${bendX - 14} ${turn}`;
     lay.turn = turn;
-    out.push(svg("path", { class: "lv-flow-return" + live2, d: `${down}L${x2 + 24} ${turn}Q${x2 + 12} ${turn} ${x2 + 12} ${turn - 12}L${x2 + 12} ${y + 10}Q${x2 + 12} ${y} ${x2 + 4} ${y}` }));
-    out.push(svg("path", { class: "lv-flow-arrow" + live2, d: `M${x2 - 5} ${y}l9 -5v10z` }));
+    out.push(svg("path", { class: "lv-flow-return" + live2, d: `${down}L${x2 + 12} ${turn}Q${x2} ${turn} ${x2} ${turn - 12}L${x2} ${y + 8}` }));
+    out.push(svg("path", { class: "lv-flow-arrow" + live2, d: `M${x2} ${y}l-5 9h10z` }));
     return out;
   };
 
   const drawTokens = (rows, drawnRows, now) => {
     const { pitch } = lay.sizes, chips = rows.slice(0, drawnRows).map((r, i) => {
-      const b = h("button", {
+      const b = r.state === "place" ? h("span", { class: "lv-flow-token", "data-state": "place" }, h("span", { class: "lv-piece" }, "token …")) : h("button", {
         type: "button", tabindex: -1, class: "lv-flow-token", "data-token-id": r.id, "data-pos": r.pos, "data-state": r.state,
         "aria-pressed": String(i === now.index), title: `position ${r.pos}, token ${r.id}: follow its attention`, onclick: () => chooseQuery(i),
       }, piece(r.text));
@@ -338,9 +368,9 @@ export function flowZone(host) {
     fill(picks,
       step("Layer before", "‹", flow.layer <= 0, () => openLayer(flow.layer - 1)), h("b", {}, `Layer ${flow.layer}`), step("Next layer", "›", flow.layer >= flow.n_layer - 1, () => openLayer(flow.layer + 1)),
       h("span", { class: "lv-flow-of" }, `of ${flow.n_layer}`),
-      flow.n_head ? [step("Head before", "‹", flow.n_head < 2, () => chooseHead(flow.head - 1)), h("b", {}, `Head ${flow.head}`), step("Next head", "›", flow.n_head < 2, () => chooseHead(flow.head + 1)), h("span", { class: "lv-flow-of" }, `of ${flow.n_head}` + (flow.n_head_kv && flow.n_head_kv < flow.n_head ? `, ${flow.n_head_kv} of K and V` : ""))] : null,
-      !missing ? null : again <= 0.3 ? h("span", { class: "lv-flow-of" }, "computing it again …")
-        : h("button", { type: "button", class: "lv-flow-step", "data-flow-fetch": "", title: "Not all of this pass was kept. Computing it again, up to here, shows the open layer.", onclick: (e) => { e.currentTarget.textContent = "computing …"; ask({ ask: "flow_fetch" }); } }, `compute it again (${again.toFixed(1)} s)`));
+      flow.n_head ? [step("Head before", "‹", flow.n_head < 2, () => chooseHead(flow.head - 1)), h("b", {}, `Head ${flow.head}`), step("Next head", "›", flow.n_head < 2, () => chooseHead(flow.head + 1)), h("span", { class: "lv-flow-of" }, `of ${flow.n_head}` + (flow.n_head_kv && flow.n_head_kv < flow.n_head ? (lay.below ? `, ${flow.n_head_kv} KV` : `, ${flow.n_head_kv} of K and V`) : ""))] : null);
+    fill(fetching, !missing ? null : again <= 0.3 ? h("span", { class: "lv-remark" }, "computing it again …")
+        : h("button", { type: "button", class: "lv-button lv-small", "data-flow-fetch": "", title: "Not all of this pass was kept. Computing it again, up to here, shows the open layer.", onclick: (e) => { e.currentTarget.textContent = "computing …"; ask({ ask: "flow_fetch" }); } }, `compute it again (${again.toFixed(1)} s)`));
     Object.assign(picks.style, px({ left: lay.card.x0 + 8, top: 4 }));
   };
 
@@ -401,7 +431,7 @@ export function flowZone(host) {
     Object.assign(chip.style, { position: "absolute", left: "0", top: "0" });
     stage.append(chip);
     const step = (a, b) => ({ transform: `translate(${a.toFixed(0)}px, ${b.toFixed(0)}px)` }), turn = lay.turn - 14;
-    const end = chip.animate([{ ...step(x, y), offset: 0 }, { ...step(lay.below ? lay.listX - 60 : x + 24, turn), offset: 0.22 }, { ...step(lay.tokenWide + 12, turn), offset: 0.86 }, { ...step(lay.tokenWide - 40, lay.slotY + 4), offset: 1 }], { duration: FLIGHT, easing: "cubic-bezier(.45,.05,.4,1)" });
+    const end = chip.animate([{ ...step(x, y), offset: 0 }, { ...step(lay.below ? lay.listX - 60 : x + 24, turn), offset: 0.22 }, { ...step(lay.tokenWide - 34, turn), offset: 0.86 }, { ...step(lay.tokenWide - 46, lay.slotY + 4), offset: 1 }], { duration: FLIGHT, easing: "cubic-bezier(.45,.05,.4,1)" });
     end.onfinish = end.oncancel = () => chip.remove();
   };
 

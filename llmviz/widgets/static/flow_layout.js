@@ -21,6 +21,15 @@ export function rowSizes(bins, big) {
   return { strip, top: Math.round(lane * big), pitch: strip + Math.round((2 * lane + (bins >= 24 ? 2 : 0)) * big) };
 }
 
+// How many neighbouring values of a strip become one, so that all rows fit into a height; a row
+// stays high enough for its token.
+export function mergeFor(bins, nRows, big, room) {
+  let merge = 1;
+  const pitch = (k) => rowSizes(Math.ceil(bins / k), big).pitch;
+  while (merge < 4 && pitch(merge) * nRows > room && pitch(merge + 1) >= 17 * big) merge++;
+  return merge;
+}
+
 export function layOut({ columns, nRows, bins, width, em, tokenWide, listWide, measure }) {
   const big = em / 14, sizes = rowSizes(bins, big);
   const cell = Math.max(2, Math.min(nRows <= 6 ? 15 : 12, (width * 0.085) / Math.max(1, nRows)));

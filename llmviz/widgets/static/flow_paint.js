@@ -25,8 +25,9 @@ export function gradient(table) {
   return `linear-gradient(90deg, ${[0, 42, 84, 126, 168, 210, 252].map(at).join(", ")})`;
 }
 
-// The bytes of each column, cut out of what the model carries: state and values of each row.
-export function cutStrips(model) {
+// The bytes of each column, cut out of what the model carries: state and values of each row. Where
+// rows are low, `merge` neighbouring values become one: the strongest of them.
+export function cutStrips(model, merge = 1) {
   const columns = model.get("flow").columns || [], n = (model.get("flow_rows") || []).length;
   const packs = { true: bytes(model.get("flow_open")), false: bytes(model.get("flow_folded")) }, from = { true: 0, false: 0 };
   return columns.map((c) => {
@@ -37,8 +38,23 @@ export function cutStrips(model) {
     const open = isOpen(c), size = n * (1 + c.bins), start = from[open];
     from[open] += size;
     const data = packs[open].subarray(start, start + size);
-    return { data: data.length === size ? data : null, n };
+    return { data: data.length !== size ? null : merge > 1 ? merged(data, n, c.bins, merge) : data, n };
   });
+}
+
+// Levels 0..252 stand around 126, zero; what is no finite number wins.
+function merged(data, n, bins, merge) {
+  const few = Math.ceil(bins / merge), out = new Uint8Array(n * (1 + few)), size = (b) => (b > 252 ? 999 : Math.abs(b - 126));
+  for (let r = 0; r < n; r++) {
+    const from = r * (1 + bins), to = r * (1 + few);
+    out[to] = data[from];
+    for (let k = 0; k < few; k++) {
+      let best = data[from + 1 + k * merge];
+      for (let j = k * merge + 1; j < Math.min(bins, (k + 1) * merge); j++) if (size(data[from + 1 + j]) > size(best)) best = data[from + 1 + j];
+      out[to + 1 + k] = best;
+    }
+  }
+  return out;
 }
 
 export function stateOf(strip, column, row) {
@@ -95,7 +111,7 @@ function paintStrip(context, small, { lay }, c, i, x, w, strip, table, rows, ink
       context.globalAlpha = state === 1 ? 1 : cache ? 0.75 : 0.22;
       context.drawImage(small, 0, r * c.bins, 1, c.bins, x, y, w, high);
       context.globalAlpha = 1;
-    } else if (row.state === "now" && !done[i]) {
+    } else if ((row.state === "now" && !done[i]) || row.state === "place") {
       context.strokeStyle = ink.line;
       context.strokeRect(x + 0.5, y + 0.5, w - 1, high - 1);
     } else if (!isFolded(c)) {
@@ -117,7 +133,7 @@ function paintMatrix(context, view, c, i, table, mask) {
       if (rows[k].state === "next") continue;
       const b = data ? data[r * n + k] : 255, x0 = x + k * cell, shut = mask && mask[r * n + k];
       if (b === 255) {
-        if (row.state !== "now" || done[i]) continue;
+        if (row.state !== "place" && (row.state !== "now" || done[i])) continue;
         context.strokeStyle = ink.line;
         if (cell > 5) context.strokeRect(x0 + 0.5, y + 0.5, cell - gap - 1, high - 1);
         continue;
@@ -138,7 +154,7 @@ function paintMatrix(context, view, c, i, table, mask) {
         context.stroke();
       }
     }
-    if (cell <= 5 && row.state === "now" && !done[i]) {
+    if (cell <= 5 && (row.state === "place" || (row.state === "now" && !done[i]))) {
       context.strokeStyle = ink.line;
       context.strokeRect(x + 0.5, y + 0.5, w - 1, high - 1);
     }
@@ -150,7 +166,7 @@ function paintMatrix(context, view, c, i, table, mask) {
 export function ribbons(view) {
   const { lay, columns, edges, rows, strips, done, index } = view;
   const { pitch, top, strip: high } = lay.sizes, out = [], f = (x) => x.toFixed(1);
-  const live = rows.map((row, r) => (row.state === "now" ? r : -1)).filter((r) => r >= 0);
+  const live = rows.map((row, r) => (row.state === "now" || row.state === "place" ? r : -1)).filter((r) => r >= 0);
   const has = (c, i, r) => c.kind === "matrix" || !strips[i].data || stateOf(strips[i], c, r) !== 0 || !done[i];
   for (const [a, b] of edges) {
     const from = columns[a], to = columns[b];

@@ -70,5 +70,9 @@ html[theme=dark] .llmviz .lv-flow, [data-jp-theme-light="false"] .llmviz .lv-flo
 .llmviz .lv-flow-foot .lv-readout { flex: 1 1 22em; }
 .llmviz .lv-flow-key { display: inline-flex; align-items: center; gap: 0.4em; color: var(--lv-soft); font-size: var(--lv-label); white-space: nowrap; }
 .llmviz .lv-flow-key i { width: 4.6em; height: 0.7em; border-radius: 0.2em; display: inline-block; }
+.llmviz .lv-flow-start.lv-flow-plan { padding: 0 0 0.4em; text-align: left; color: var(--lv-fg); }
+.llmviz .lv-flow-planned .lv-flow-token { cursor: default; }
+.llmviz .lv-flow-planned .lv-flow-edges { opacity: 0.6; }
+.llmviz .lv-flow-token[data-state=place] { color: var(--lv-soft); }
 .llmviz .lv-flow-start { padding: 2.5em 1em; text-align: center; color: var(--lv-soft); }
 `;
