@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llmviz.vocab.attributes import TokenAttr
-from llmviz.vocab.matching import Match
+from llmviz.vocab.matching import Choice, Match
 from llmviz.vocab.merging import Merge
 from llmviz.vocab.partition import Fragment
 from llmviz.vocab.tokenizer import ByteFallback
@@ -120,6 +120,37 @@ class Tokenized:
                 if event.value.word == number:
                     joins.append(event.value)
         return joins
+
+    def choices(self, i: int) -> list[Choice]:
+        """What could have stood where token i does, with what the text costs through each.
+
+        Only Unigram and PLaMo-2 weigh choices: every token that could end (PLaMo-2: begin) where
+        this one does. Empty for other kinds.
+        """
+        match = self.matches.get(i)
+        if match is None:
+            return []
+        at = next(
+            k
+            for k, f in enumerate(self.fragments)
+            if f.kind == "text" and f.offset <= match.offset <= f.offset + f.length
+        )
+        f = self.fragments[at]
+        part = self.raw[f.offset : f.offset + f.length]
+        after_special = at == 0 or self.fragments[at - 1].kind == "token"
+        seen: list[Choice] = []
+        forward, start = True, 0
+        for event in self.vocab.tokenizer.encode_steps(part, after_special, f.offset, 0):
+            if event.name == "lattice":
+                seen += event.value
+                forward = event.about["forward"]
+            elif isinstance(event.value, Match | ByteFallback) and seen:
+                size = len(encode(event.value.text)) if forward else len(event.value.text)
+                if event.value == match:
+                    place = start + size if forward else start
+                    return [c for c in seen if (c.end if forward else c.start) == place]
+                start += size
+        return []
 
     def tokens_of(self, word: int) -> list[int]:
         """Indices of a word's tokens."""

@@ -22,7 +22,16 @@ __all__ = ["TokenizerView"]
 SHOWN = 300  # tokens of one page
 _SYMBOLS = 48  # of one film; a SentencePiece text is one word from end to end
 _PIECE = 60
-_KINDS = {"bpe": "byte-pair", "spm": "SentencePiece", "none": "no vocabulary"}
+_CHOICES = 12
+_KINDS = {
+    "bpe": "byte-pair",
+    "spm": "SentencePiece",
+    "wpm": "WordPiece",
+    "ugm": "Unigram",
+    "rwkv": "RWKV",
+    "plamo2": "PLaMo-2",
+    "none": "no vocabulary",
+}
 
 
 class TokenizerView(View):
@@ -233,11 +242,14 @@ class TokenizerView(View):
             },
             "symbols": [],
             "merges": [],
+            "found": None,
             "word": "",
         }
         word = r.word_of[i]
         if word < 0:
             return out
+        if vocab.tokenizer.takes_whole_tokens:
+            return {**out, **self._found(k, i)}
         tokens = r.tokens_of(word)
         merges = r.merges(word)
         initial = merges[0].film.initial if merges else ()
@@ -267,6 +279,34 @@ class TokenizerView(View):
         ]
         out["tokens"] = [{"id": r.ids[j], "text": self._piece(k, r.ids[j])} for j in tokens]
         return out
+
+    def _found(self, k: int, i: int) -> dict[str, Any]:
+        """How a tokenizer that takes whole tokens came to one of them."""
+        r, vocab = self._results[k], self._vocabs[k]
+        match = r.matches.get(i)
+        if match is None:
+            return {"found": {"kind": vocab.type, "bytes": True}}
+        choices = sorted(r.choices(i), key=lambda c: -c.total)[:_CHOICES]  # the best was taken
+        return {
+            "word": r.words[r.word_of[i]].text[:400],
+            "found": {
+                "kind": vocab.type,
+                "text": match.text[:_PIECE],
+                "id": match.id,
+                "unknown": match.id == vocab.unk,
+                "shorter": [{"text": t[:_PIECE], "id": j} for t, j in match.shorter[:_CHOICES]],
+                "choices": [
+                    {
+                        "text": c.text[:_PIECE],
+                        "id": c.id,
+                        "score": c.score,
+                        "total": c.total,
+                        "chosen": c is choices[0],
+                    }
+                    for c in choices
+                ],
+            },
+        }
 
     # -- elsewhere -----------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from llmviz import show
 from llmviz.errors import LlmvizError
 from llmviz.gguf import open_gguf
 from llmviz.trace import Debugger
-from llmviz.vocab.tokenized import ADDED, BYTES, SPECIAL, difference, tokenized
 from llmviz.vocab import Vocab
+from llmviz.vocab.tokenized import ADDED, BYTES, SPECIAL, difference, tokenized
 from llmviz.widgets import TokensView
 from llmviz.widgets.tokenizer import TokenizerView
 
@@ -277,3 +277,23 @@ def test_legible_in_both_themes_and_on_a_projector(opened, real, scheme):
     h.sync()
     h.page.wait_for_selector(".lv-projector")
     assert h.page.evaluate(CONTRAST)["smallest"] >= 18
+
+
+def test_kinds_that_take_whole_tokens(tmp_path):
+    """Shown instead of merges: what was passed over, and what the other ways would have cost."""
+    from ..vocab.files import CONTROL, F32, NORMAL, UNKNOWN, keys_of
+    from ..vocab.files import vocab as made
+
+    tokens = ["<pad>", "</s>", "<unk>", "a", "b", "c", "ab", "bc"]
+    types = [CONTROL, CONTROL, UNKNOWN, *[NORMAL] * 5]
+    scores = ("arr", F32, [0, 0, 0, -2.0, -2.0, -1.0, -2.0, -2.0])
+    ugm = made(tmp_path, keys_of("t5", tokens, types, scores=scores))
+    with TokenizerView(ugm, "abc") as view:
+        assert view.sides[0]["kind"] == "Unigram"
+        view.selected = 1  # "c", after "ab"
+        found = view.films[0]["found"]
+        assert (found["text"], found["id"]) == ("c", 5)
+        rows = [(c["text"], c["total"], c["chosen"]) for c in found["choices"]]
+        assert rows == [("c", -3.0, True), ("bc", -4.0, False)]
+        view.selected = 0
+        assert view.films[0]["found"]["shorter"] == [{"text": "a", "id": 3}]

@@ -132,7 +132,25 @@ export function tokenizerZone(host) {
     if (!f.merges.length) return f.symbols.length === 1 ? "one symbol: there is nothing to merge" : "no two neighbours may be merged";
     return "";
   };
+  // Kinds that take whole tokens: which one, what was passed over, what the other ways would cost.
+  const FOUND = {
+    wpm: "the longest token that begins the rest of the word", rwkv: "the longest token that begins the rest of the text",
+    ugm: "on the path with the highest sum of scores", plamo2: "on the path with the highest sum of scores, found from the end",
+  };
+  const drawFound = (f, k) => {
+    const d = f.found;
+    const say = d.bytes ? ["no token has this character: it is written as bytes"]
+      : d.unknown ? [piece(d.text), ` is in no token here: the unknown token ${d.id} stands for it`]
+        : [piece(d.text), ` · token ${d.id} · ${FOUND[d.kind] || ""}`];
+    const shorter = d.shorter && d.shorter.length ? h("p", { class: "lv-remark" }, "Shorter tokens that begin it too, passed over: ", d.shorter.flatMap((s, i) => [i ? ", " : "", piece(s.text), ` ${s.id}`])) : null;
+    const list = d.choices && d.choices.length ? h("div", { class: "lv-tok-list" }, h("table", {}, h("thead", {}, h("tr", {}, (d.kind === "ugm" ? ["", "could end here", "token", "its score", "sum up to here"] : ["", "could begin here", "token", "its score", "sum to the end"]).map((t) => h("th", { scope: "col" }, t)))), h("tbody", {}, d.choices.map((c, i) => h("tr", { "data-choice": i, "aria-current": c.chosen ? "step" : null },
+      h("td", {}, String(i + 1)), h("td", {}, piece(c.text)), h("td", {}, c.id < 0 ? "bytes" : String(c.id)), h("td", { "data-value": c.score, "data-ref": `choice[${i}].score` }, c.score.toFixed(3)), h("td", { "data-value": c.total, "data-ref": `choice[${i}].total` }, c.total.toFixed(3))))))) : null;
+    return h("section", { class: "lv-tok-film", "data-film": k },
+      h("header", {}, h("h4", {}, "How this token was found"), f.word ? piece(f.word.length > 40 ? f.word.slice(0, 40) + "…" : f.word) : null),
+      h("p", { class: "lv-tok-say" }, say), shorter, list);
+  };
   const drawFilm = (f, k, differ) => {
+    if (f.found) return drawFound(f, k);
     const n = Math.min(at, f.merges.length), last = n === f.merges.length && f.merges.length > 0, m = f.merges[n - 1], next = f.merges[n];
     const row = f.symbols.length ? symbols(f, n) : [];
     const say = how(f) || (next && n === 0 ? ["first: ", ...pair(next), ` have the ${next.rank !== null ? "lowest rank" : "highest score"} of all neighbours, ${number(next)}`]
@@ -211,7 +229,7 @@ export function tokenizerZone(host) {
     fill(key, list.some((s) => s.kind === "byte-pair") ? h("span", {}, "touching boxes: one word") : null, kinds.has(1) ? h("span", {}, h("i", { style: "border-color:var(--lv-final);background:color-mix(in srgb,var(--lv-final) 15%,var(--lv-bg))" }), "special") : null,
       kinds.has(2) ? h("span", {}, h("i", { style: "border-color:var(--lv-final);border-style:dashed;background:none" }), "added") : null,
       kinds.has(3) ? h("span", {}, h("i", { style: "border-color:var(--lv-soft);border-style:dashed;background:none" }), "bytes that are no whole character, or a byte token") : null,
-      h("span", {}, "click a box to see its merges"));
+      h("span", {}, "click a box to see how it came about"));
     if (!readout.textContent) fill(readout, h("span", { class: "lv-remark" }, "Point at a token to read its bytes."));
     const now = JSON.stringify((model.get("films") || []).map((f) => [f.word, f.token.index]));
     if (now !== of) { at = jump ? Math.min(length(), Math.max(0, model.get("films_part")) + 1) : length(); jump = false; of = now; }
