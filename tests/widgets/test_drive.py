@@ -84,6 +84,16 @@ def test_every_press_counts_and_a_held_key_stops_when_it_is_let_go(opened):
     h.page.wait_for_function("window.model.get('status') === 'end'")
     h.settle()
     assert dbg.finished
+    # A click on a token, on top of a step, waits for it.
+    token = next(k.n for k in dbg.tokens if k.pos == 5)
+    page.focus("[data-action='back']")
+    page.evaluate(
+        "() => { document.activeElement.click();"
+        " document.querySelector('.lv-tokens [data-pos=\"5\"]').click(); }"
+    )
+    page.wait_for_function(f"window.model.get('here') === {token}")
+    h.settle()
+    h.click("run")
     # At the end the presses that wait are not tried one by one.
     asked = len(h.asked)
     page.evaluate(PRESSES, ["F10", 5, False])

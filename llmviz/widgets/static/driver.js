@@ -8,7 +8,7 @@ export function driver(host) {
   if (host.driver) return host.driver;
   const { ask, model } = host;
   const followers = [], queue = [];
-  let driving = false, travelling = false, wanted = null, turn = 0, doing = null;
+  let driving = false, travelling = false, wanted = null, then = null, turn = 0, doing = null;
   const busy = () => driving || travelling || !!model.get("running");
   const tell = () => followers.forEach((f) => f({ busy: driving || travelling, waiting: queue.length }));
   // Whether a press on top of what is done now waits for its turn: on top of a step, however long
@@ -35,7 +35,9 @@ export function driver(host) {
       if (reply.error || reply.lost) drop(); // the next would fail in the same way
       item = queue.shift();
     }
+    const to = then;
     stop();
+    if (to !== null) travel(to);
   };
   const begin = async (message, mine) => {
     let reply = await ask(message, true);
@@ -50,6 +52,7 @@ export function driver(host) {
   };
   // To an event. While it is on its way the newest place counts: that is what dragging needs.
   const travel = async (n) => {
+    if (driving && waits()) { then = n; return; }
     if (driving) { ask({ ask: "go", action: "goto", to: n }, true); return; }
     wanted = n;
     if (travelling) return;
@@ -65,7 +68,7 @@ export function driver(host) {
     if (mine === turn) stop();
   };
   const drop = () => queue.splice(0).forEach((item) => item.done({ dropped: true }));
-  const stop = () => { turn++; drop(); driving = travelling = false; wanted = doing = null; tell(); };
+  const stop = () => { turn++; drop(); driving = travelling = false; wanted = then = doing = null; tell(); };
   host.onGone = stop; // a kernel that does not answer holds no button
   host.driver = {
     go: (action, to, held) => work({ ask: "go", action, to }, held),
