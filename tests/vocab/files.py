@@ -78,14 +78,19 @@ def keys_of(kind: str, tokens: list, types: list[int] | None, **more: object) ->
     return keys
 
 
-def write(path: Path, keys: Keys) -> Path:
-    """Write a file that holds `keys` and no tensors; a key set to None is left out."""
+def raw_of(keys: Keys) -> bytes:
+    """A file that holds `keys` and no tensors; a key set to None is left out."""
     fields = [
         arr(key, value[1], value[2]) if value[0] == "arr" else kv(key, *value)
         for key, value in keys.items()
         if value is not None
     ]
-    path.write_bytes(gguf(fields))
+    return gguf(fields)
+
+
+def write(path: Path, keys: Keys) -> Path:
+    """Write a file that holds `keys` and no tensors."""
+    path.write_bytes(raw_of(keys))
     return path
 
 

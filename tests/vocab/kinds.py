@@ -70,3 +70,17 @@ def whitespace_keys(pre: str = "whitespace", **more: object) -> Keys:
     keys = bpe_keys(["a b", "c d", "日 日", "h e", "l l", "he ll", "hell o"], special, pre, **more)
     keys["tokenizer.ggml.model"] = (STR, "whitespace")
     return keys
+
+
+def charsmap(replaced: dict[str, str]) -> list[int]:
+    """The bytes of a character map for ASCII characters: a trie of depth one, then the texts."""
+    entries = [0] * 512
+    entries[0] = 256 << 10  # the root's children are at 256 ^ byte
+    texts = b""
+    for char, text in replaced.items():
+        child = 256 ^ ord(char)
+        entries[child] = (128 << 10) | (1 << 8) | ord(char)  # its value is at child ^ 128
+        entries[child ^ 128] = len(texts)
+        texts += text.encode() + b"\0"
+    raw = b"".join(e.to_bytes(4, "little") for e in entries)
+    return list(len(raw).to_bytes(4, "little") + raw + texts)

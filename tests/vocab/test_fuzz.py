@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 
 import pytest
@@ -13,9 +14,24 @@ from llmviz.events import drain
 from llmviz.gguf import open_gguf
 from llmviz.vocab import Vocab
 
-from .files import DATA
+from .files import CONTROL, DATA, NORMAL, keys_of, raw_of, vocab
+from .kinds import charsmap, dna_keys, plamo2_keys, rwkv_keys, ugm_keys, whitespace_keys
 
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "▁a", "▁b", "b", "c", "▁é"]
+MAP = charsmap({"A": "a", "\n": " "})
+MADE = {
+    "wpm": keys_of(
+        "bert", WORDS, [CONTROL] * 4 + [NORMAL] * 5, unknown_token_id=1, bos_token_id=2,
+        seperator_token_id=3,
+    ),
+    "plamo2": plamo2_keys(random.Random(1)),
+    "rwkv": rwkv_keys(random.Random(2)),
+    "ugm": ugm_keys(random.Random(3), precompiled_charsmap=("arr", 0, MAP)),
+    "dna": dna_keys(random.Random(4)),
+    "whitespace": whitespace_keys(),
+}  # fmt: skip
 FILES = [(DATA / f"{name}.gguf").read_bytes() for name in ("bpe_bos_eos", "spm_default")]
+FILES += [raw_of(keys) for keys in MADE.values()]
 
 
 @given(
@@ -55,3 +71,26 @@ def test_undamaged(tmp_path, raw):
     with warnings.catch_warnings(), open_gguf(str(path)) as gguf:
         warnings.simplefilter("ignore")
         assert Vocab.from_gguf(gguf).tokenize("abc")
+
+
+@given(st.sampled_from(sorted(MADE)), st.one_of(st.binary(max_size=60), st.text(max_size=40)))
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_text(vocabs, kind, text):
+    """Tokens, or an error that explains itself; the steps find the same; every id has a piece."""
+    v = vocabs[kind]
+    try:
+        ids = v.tokenize(text, add_special=False)
+    except LlmvizError:
+        return
+    assert drain(v.tokenize_steps(text, add_special=False)) == ids
+    assert all(isinstance(v.token_to_piece(token, special=True), bytes) for token in ids)
+
+
+@pytest.fixture(scope="module")
+def vocabs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kinds")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {kind: vocab(folder, keys) for kind, keys in MADE.items()}

@@ -13,6 +13,7 @@ from llmviz.vocab import Choice, Match
 from .files import F32, NORMAL, STR, keys_of, vocab, write
 from .kinds import (
     LETTERS,
+    charsmap,
     dna_keys,
     plamo2_keys,
     rwkv_keys,
@@ -28,6 +29,9 @@ MADE = {
     "ugm": ugm_keys,
     "ugm prefix": lambda rnd: ugm_keys(rnd, add_space_prefix=True),
     "ugm merging": lambda rnd: ugm_keys(rnd, add_space_prefix=True, remove_extra_whitespaces=True),
+    "ugm map": lambda rnd: ugm_keys(
+        rnd, precompiled_charsmap=("arr", 0, charsmap({"A": "日 a", "\n": " ", "d": ""}))
+    ),
     "hybriddna": dna_keys,
     "whitespace": lambda rnd: whitespace_keys(),
     "whitespace lower": lambda rnd: whitespace_keys(**{"normalizer.lowercase": True}),
