@@ -26,6 +26,15 @@ SIX_HEADS: dict[str, Any] = {
 GRANITE: dict[str, Any] = {
     "logit_scale": 6.0, "residual_scale": 0.22, "embedding_scale": 12.0, "attention.scale": 0.05,
 }  # fmt: skip
+GROUPS: dict[str, Any] = {"expert_group_count": 3, "expert_group_used_count": 2}
+DECI: dict[str, Any] = {
+    "block_count": 5, "attention.head_count": [4, 4, 0, 4, 2],
+    "attention.head_count_kv": [2, 0, 0, 1, 2], "feed_forward_length": [96, 64, 32, 0, 48],
+}  # fmt: skip
+DEEPSEEK: dict[str, Any] = {
+    "leading_dense_block_count": 1, "expert_feed_forward_length": 40, "expert_shared_count": 2,
+    "expert_weights_scale": 2.5,
+}  # fmt: skip
 YARN: dict[str, Any] = {
     "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.yarn_beta_fast": 16.0,
     "rope.scaling.original_context_length": 16, "rope.scaling.yarn_log_multiplier": 0.7,

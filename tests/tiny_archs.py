@@ -44,8 +44,7 @@ class _Declared(TensorLoader):
     def __init__(self, optional: Sequence[str]) -> None:
         self.optional = optional
         self.created: dict[str, Tensor] = {}
-        self.skipped: set[str] = set()
-        self.tensors = {}
+        self._skip = False  # a file holds those too
 
     def create_tensor(self, name: str, *ne: int, required: bool = True) -> Tensor | None:
         if name not in self.created:
@@ -61,7 +60,6 @@ def write_arch(
     *,
     keys: dict[str, Any] | None = None,
     optional: Sequence[str] = ("output.weight",),
-    extra: dict[str, tuple[int, ...]] | None = None,
     seed: int = 0,
 ) -> str:
     """Write a random model of architecture `arch` and return its path.
@@ -73,8 +71,6 @@ def write_arch(
         value leaves a key out.
     optional : sequence of str
         Patterns of optional tensors that the file has.
-    extra : dict
-        More tensors with their shapes (ggml order), which the graph does not use.
     """
     merged = {k: v for k, v in {**KEYS, **(keys or {})}.items() if v is not None}
     path = os.fspath(path)
@@ -86,7 +82,7 @@ def write_arch(
     file.close()
     declared = _Declared(optional)
     kind.load_arch_tensors(hp, ModelWeights(hp.n_layer), declared)
-    shapes = {name: t.ne[: t.n_dims] for name, t in declared.created.items()} | (extra or {})
+    shapes = {name: t.ne[: t.n_dims] for name, t in declared.created.items()}
     _write(path, arch, merged, shapes, seed)
     return path
 
@@ -130,7 +126,7 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         x *= 0.1
     elif "norm" in name:
         x = 1 + 0.1 * x
-    elif name.startswith(("token_embd", "position_embd")):
+    elif name.startswith(("token_embd.", "position_embd.")):
         x *= 1.0 if name.startswith("token") else 0.1
     elif len(shape) > 1:
         x *= shape[-1] ** -0.5

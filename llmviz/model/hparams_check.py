@@ -13,13 +13,19 @@ from llmviz.model.keys import Keys
 if TYPE_CHECKING:
     from llmviz.model.hparams import HParams
 
-__all__ = ["check_hparams", "refuse"]
+__all__ = ["check_hparams", "refuse", "refuse_without_experts"]
 
 
 def refuse(keys: Keys, key: str, why: str) -> NoReturn:
     """Raise the error that names `key` and says why its value cannot be."""
     name = keys.name(key)
     raise GGUFError(f"{name}: {why}", field=name, path=keys.gguf.path)
+
+
+def refuse_without_experts(hp: HParams, keys: Keys) -> None:
+    """For architectures whose layers are always mixtures of experts."""
+    if hp.n_expert == 0:
+        refuse(keys, "{arch}.expert_count", "0; this architecture needs experts")
 
 
 def check_hparams(hp: HParams, keys: Keys, arch: Any) -> None:

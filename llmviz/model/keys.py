@@ -241,6 +241,18 @@ class Keys:
         self.origin[attr] = name
         return np.asarray(array).astype(np.int64)
 
+    def require(self, key: str) -> None:
+        """Refuse a file without this key.
+
+        Raises
+        ------
+        GGUFError
+            It is missing.
+        """
+        name = self.name(key)
+        if name not in self.gguf.kv:
+            raise GGUFError(f"key not found in model: {name}", field=name, path=self.gguf.path)
+
     def rms_eps(self) -> float:
         """The epsilon of RMS norms, which a file must have."""
         return float(self.get("f_norm_rms_eps", "{arch}.attention.layer_norm_rms_epsilon", "f32"))

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -108,6 +109,7 @@ class TensorLoader:
         self.tensors = {name: ModelTensor(gguf, info) for name, info in gguf.tensor_infos.items()}
         self.created: dict[str, Tensor] = {}
         self.skipped: set[str] = set()
+        self._skip = False
 
     def create_tensor(self, name: str, *ne: int, required: bool = True) -> Tensor | None:
         """Declare a tensor: it must be in the file with exactly this shape (ggml order).
@@ -147,9 +149,12 @@ class TensorLoader:
         is_matrix = tensor.ne[1] > 1 and all(n == 1 for n in tensor.ne[2:])
         return self.keeps_blocks and tensor.type in DOTS and is_matrix
 
-    def skip_tensors(self, prefix: str) -> None:
-        """Count tensors that the graph does not use (``"blk.3."``), without reading them."""
-        self.skipped |= {n for n in self.tensors if n.startswith(prefix) and n not in self.created}
+    @contextmanager
+    def skipping(self) -> Iterator[None]:
+        """What is declared inside is checked, but neither read nor used."""
+        self._skip = True
+        yield
+        self._skip = False
 
     def create_output(
         self, hp: HParams, weights: ModelWeights, *, tied: bool | None = None
