@@ -110,6 +110,7 @@ CASES = {
     "granite": case("granite", ("*bias",), **GRANITE),
     "granite-moe": case("granite", ("*gate_exps*",), **GRANITE, **MOE, **shared_expert(40)),
     "granite-nope": case("granite", logit_scale=2.0, rope__scaling__finetuned=False),
+    "qwen2moe": case("qwen2moe", ("*.bias",), **MOE, **shared_expert(40)),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
