@@ -111,6 +111,7 @@ CASES = {
     "granite-moe": case("granite", ("*gate_exps*",), **GRANITE, **MOE, **shared_expert(40)),
     "granite-nope": case("granite", logit_scale=2.0, rope__scaling__finetuned=False),
     "qwen2moe": case("qwen2moe", ("*.bias",), **MOE, **shared_expert(40)),
+    "qwen3moe": case("qwen3moe", **MOE, expert_feed_forward_length=48, **heads(32)),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
