@@ -112,6 +112,8 @@ CASES = {
     "granite-nope": case("granite", logit_scale=2.0, rope__scaling__finetuned=False),
     "qwen2moe": case("qwen2moe", ("*.bias",), **MOE, **shared_expert(40)),
     "qwen3moe": case("qwen3moe", **MOE, expert_feed_forward_length=48, **heads(32)),
+    "glm4": case("glm4", rope__dimension_count=8),
+    "glm4-mrope": case("glm4", rope__dimension_sections=[2, 3, 3, 0], nextn_predict_layers=1),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
