@@ -114,6 +114,7 @@ CASES = {
     "qwen3moe": case("qwen3moe", **MOE, expert_feed_forward_length=48, **heads(32)),
     "glm4": case("glm4", rope__dimension_count=8),
     "glm4-mrope": case("glm4", rope__dimension_sections=[2, 3, 3, 0], nextn_predict_layers=1),
+    "internlm2": case("internlm2"),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
