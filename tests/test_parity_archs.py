@@ -115,6 +115,7 @@ CASES = {
     "glm4": case("glm4", rope__dimension_count=8),
     "glm4-mrope": case("glm4", rope__dimension_sections=[2, 3, 3, 0], nextn_predict_layers=1),
     "internlm2": case("internlm2"),
+    "minicpm": case("minicpm", ()),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
