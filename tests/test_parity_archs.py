@@ -116,6 +116,7 @@ CASES = {
     "glm4-mrope": case("glm4", rope__dimension_sections=[2, 3, 3, 0], nextn_predict_layers=1),
     "internlm2": case("internlm2"),
     "minicpm": case("minicpm", ()),
+    "exaone": case("exaone", ("rope_freqs.weight", "output.weight")),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
