@@ -117,6 +117,7 @@ CASES = {
     "internlm2": case("internlm2"),
     "minicpm": case("minicpm", ()),
     "exaone": case("exaone", ("rope_freqs.weight", "output.weight")),
+    "deci": case("deci", **DECI),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
