@@ -118,6 +118,7 @@ CASES = {
     "minicpm": case("minicpm", ()),
     "exaone": case("exaone", ("rope_freqs.weight", "output.weight")),
     "deci": case("deci", **DECI),
+    "gpt-oss": case("gpt-oss", ("*bias",), **MOE, **swa(8), expert_feed_forward_length=48),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
