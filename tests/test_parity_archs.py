@@ -119,6 +119,8 @@ CASES = {
     "exaone": case("exaone", ("rope_freqs.weight", "output.weight")),
     "deci": case("deci", **DECI),
     "gpt-oss": case("gpt-oss", ("*bias",), **MOE, **swa(8), expert_feed_forward_length=48),
+    "deepseek": case("deepseek", **MOE, **DEEPSEEK),
+    "deepseek-groups": case("deepseek", **MOE, **DEEPSEEK, **GROUPS),
     "mixtral": case("llama", ("output.weight", "*gate_exps*"), **MOE),
 }
 # fmt: on
