@@ -90,6 +90,7 @@ format: $(VENV)/.dev
 bench: $(VENV)/.test model chromium
 	$(BIN)/python tests/benchmarks/bench_engine.py $(BENCH_ARGS)
 	$(BIN)/python tests/benchmarks/bench_panel.py $(BENCH_ARGS)
+	$(BIN)/python tests/benchmarks/bench_graph.py
 
 # Every figure in docs/parity.md is measured here.
 parity: $(VENV)/.test model

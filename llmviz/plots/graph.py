@@ -213,7 +213,8 @@ class _Painter:
 
     def _nodes(self, block: Block, ox: float, oy: float) -> None:
         style, d, found = self.style, block.drawing, self.found
-        solid, dashed = [], []
+        solid: list[list[tuple[float, float]]] = []
+        dashed: list[list[tuple[float, float]]] = []
         for r in d.routes:
             source = block.ports[-1 - r.source] if r.source < 0 else block.first + r.source
             stored = source in found.nodes[block.first + r.target].stored

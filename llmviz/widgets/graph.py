@@ -233,7 +233,11 @@ class GraphView(DebuggerView):
         if start < 0:
             raise DebuggerError(f"{name} was not computed yet: press Next token first")
         self.graph_selected = index
+        before = self.dbg.n
         self.dbg.goto(start + found.events[index])
+        if self.dbg.here is None or self.dbg.here.name != name:
+            self.dbg.goto(max(before, 0))
+            raise DebuggerError(f"{name} is not kept here: a saved run has the nodes it was told")
         self.opened_node = ""
         self.opened_node = name
         panel = self if self.has_trait("view") else self.dbg.panel

@@ -113,6 +113,21 @@ def test_breakpoints_come_and_go(model):
     assert not view.toggle_layer_break(2) and not dbg.breakpoints
 
 
+def test_a_saved_run_shows_its_graph_without_memory_and_times(model, tmp_path):
+    pytest.importorskip("zarr")
+    dbg = debug(model)
+    dbg.save(tmp_path / "run.zarr.zip")
+    trace = llmviz.open_trace(tmp_path / "run.zarr.zip")
+    view = GraphView(trace)
+    assert view.graph["names"] == GraphView(dbg).graph["names"]
+    assert view.graph["arena"] == 0 and view.graph_times == b""
+    n = trace.n
+    with pytest.raises(DebuggerError, match="kq-1 is not kept here"):
+        view.open_node("kq-1")
+    assert trace.n == n
+    assert "saved run" in show.time(trace).time_about["why"]
+
+
 def test_search_and_choice(model):
     view = GraphView(debug(model))
     assert view.find_nodes("SOFT_MAX") == [f"kq_soft_max-{i}" for i in range(3)]

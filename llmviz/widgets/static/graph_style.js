@@ -8,6 +8,8 @@ export const GRAPH_STYLE = `
 .llmviz .lv-gr-bar option { color: var(--lv-fg); background: var(--lv-bg); }
 .llmviz .lv-gr-found { min-width: 4.5em; }
 .llmviz .lv-gr-stage { position: relative; height: clamp(300px, 62vh, 540px); border: 1px solid var(--lv-line); border-radius: 0.4em; overflow: hidden; }
+.llmviz.lv-panel .lv-gr-stage { height: clamp(260px, 42vh, 440px); }
+.llmviz.lv-panel.lv-wide .lv-gr-stage { height: clamp(300px, 60vh, 640px); }
 .llmviz.lv-projector .lv-gr-stage { height: clamp(380px, 70vh, 760px); }
 .llmviz .lv-gr-stage canvas { display: block; width: 100%; height: 100%; cursor: grab; touch-action: none; }
 .llmviz .lv-gr-stage canvas:active { cursor: grabbing; }
