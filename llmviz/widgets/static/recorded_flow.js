@@ -3,6 +3,7 @@
 import { level, digits } from "./recorded_tensor.js";
 
 const ABSENT = 0, NOW = 1, EARLIER = 2;
+const PLACES = Array.from({ length: 4 }, () => ({ pos: -1, id: -1, text: "", state: "place" })); // of tokens, before there are any
 const PHASES = [[7, "load"], [12, "prompt"], [13, "pass"], [14, "logits"], [15, "sample"], [16, "accept"]];
 
 // The layer whose inside the page has, nearest to the wanted one.
@@ -117,7 +118,7 @@ export function flowOf(core, words, attention, stop, { layer, head, query }) {
 
   return {
     flow: { ...layout.flow, columns, layer, head: chosen },
-    flow_rows: rows,
+    flow_rows: n ? rows : PLACES,
     flow_open: joined(open), flow_folded: joined(folded),
     flow_scores: scores ? Uint8Array.from(scores, (x) => level(x, -top, top)) : new Uint8Array(0),
     flow_weights: weights ? Uint8Array.from(weights, (x) => level(Math.sqrt(x), 0, 1)) : new Uint8Array(0),
@@ -125,7 +126,7 @@ export function flowOf(core, words, attention, stop, { layer, head, query }) {
     flow_row: weights && n ? weights.slice(index * n, index * n + n) : new Uint8Array(0),
     flow_at: {
       phase: (PHASES.find(([last]) => stop.step <= last) || ["", ""])[1], now, reached: done.lastIndexOf(1), done, index,
-      query: n ? rows[index].pos : -1, scales, n_tokens: tokens.length, n_new: rows.filter((r) => r.state === "now").length, pass_: passNumber, missing: false, broken: [], again: 0, why: "",
+      query: n ? rows[index].pos : -1, scales, n_tokens: tokens.length, n_new: rows.filter((r) => r.state === "now").length, pass_: passNumber, planned: !passes.length && stop.step < 13, missing: false, broken: [], again: 0, why: "",
     },
     value,
   };
