@@ -185,7 +185,7 @@ class _Open:
             computed=list(self.computed),
         )
 
-    def frozen(self, whole: bool, known: dict[Any, Any]) -> Pass:
+    def frozen(self, whole: bool, known: dict[Any, Any] | None = None) -> Pass:
         paths, steps = tuple(self.spans), tuple(s[2] for s in self.spans.values())
         ns = np.array([s[:2] for s in self.spans.values()], np.int64).reshape(-1, 2)
         return Pass(
@@ -194,8 +194,8 @@ class _Open:
             self.n,
             self.n_tokens,
             self.text,
-            known.setdefault(paths, paths),  # passes that went the same way share them
-            known.setdefault(steps, steps),
+            paths if known is None else known.setdefault(paths, paths),  # equal ones are shared
+            steps if known is None else known.setdefault(steps, steps),
             ns,
             tuple(self.computed),
             self.n_seen,
@@ -322,7 +322,7 @@ class Times:
         """All passes up to now, the one under way last."""
         if not self._open.spans:
             return list(self._passes)
-        return [*self._passes, self._open.frozen(self._open.step == 16, self._known)]
+        return [*self._passes, self._open.frozen(self._open.step == 16)]
 
     @property
     def n_passes(self) -> int:

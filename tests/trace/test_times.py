@@ -165,6 +165,23 @@ def test_another_branch_has_its_own_passes(model):
     check(dbg)
 
 
+def test_looking_at_the_account_leaves_nothing_behind(model):
+    dbg = debug(model)
+    dbg.next_token()
+    for _ in range(4):
+        dbg.step_into()
+    held = len(dbg.times._known)
+    for _ in range(40):
+        dbg.step_into()
+        assert dbg.times.passes[-1].total > 0
+    assert len(dbg.times._known) == held
+    dbg.next_token()
+    dbg.next_token()
+    a, b = dbg.times.passes[2:4]
+    assert a.computed[0].graph is b.computed[0].graph, "names are kept once"
+    assert len(dbg.times._graphs) <= 2
+
+
 def test_a_prompt_in_pieces_is_one_pass(model):
     dbg = debug(model, n_ubatch=2, n_batch=3)
     dbg.next_token()
