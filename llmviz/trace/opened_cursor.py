@@ -40,6 +40,7 @@ class Cursor:
             raise
         self.here: HeldHere | None = None
         self._i = -1
+        self._stack: tuple[OpenScope, ...] | None = None  # once it was asked for
         self._listeners: list[Callable[[], None]] = []
         self._closed = False
 
@@ -61,6 +62,12 @@ class Cursor:
         """Scopes that are open at the cursor, the outermost first."""
         if self.here is None:
             return ()
+        if self._stack is None:
+            self._stack = self._scopes()
+        return self._stack
+
+    def _scopes(self) -> tuple[OpenScope, ...]:
+        assert self.here is not None
         t = self._stored.events
         deepest = self.here.depth + (self.here.kind in ("enter", "exit"))
         upto = slice(0, self._i + 1)
@@ -78,7 +85,7 @@ class Cursor:
             raise TraceError("this trace is closed: open it again")
 
     def _move(self, i: int) -> HeldHere | None:
-        self._i = i
+        self._i, self._stack = i, None
         table = self._stored.events
         if i < 0:
             self.here = None

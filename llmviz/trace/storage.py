@@ -314,6 +314,16 @@ def _cells(log: RunLog) -> Iterator[Variable]:
     yield Variable("cell_seq", ("seq", "cell_change"), seq)
 
 
+def _scalars(tensor: Any) -> dict[str, Any]:
+    """The parameters of a tensor's op that are plain numbers, such as a softmax's scale."""
+    params = getattr(tensor, "params", None) or {}
+    return {
+        str(k): x
+        for k, v in params.items()
+        if isinstance(x := plain(v), (bool, int)) or (isinstance(x, float) and math.isfinite(x))
+    }
+
+
 def _graph(dbg: Any) -> Iterator[Variable]:
     gf = getattr(getattr(dbg.ctx, "graph", None), "gf", None)
     if gf is None:
@@ -345,6 +355,7 @@ def _graph(dbg: Any) -> Iterator[Variable]:
         "names": [t.name for t in tensors],
         "ops": [t.op for t in tensors],
         "types": [plain(t.type) for t in tensors],
+        "params": {str(i): found for i, t in enumerate(tensors) if (found := _scalars(t))},
     }
     index = np.arange(len(tensors), dtype=np.int32)
     yield Variable("graph_tensor", ("tensor",), index, texts)

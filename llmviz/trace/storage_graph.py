@@ -11,6 +11,8 @@ from llmviz.trace.storage_columns import Attributes, Checked
 
 __all__ = ["HeldTensor", "read_graph"]
 
+_SCALARS = (bool, int, float)
+
 
 @dataclass(eq=False, slots=True)
 class HeldTensor:
@@ -65,6 +67,10 @@ def read_graph(stored: Checked) -> list[HeldTensor]:
     if len(t["view"]) != count or (src >= before[:, None]).any() or (t["view"] >= before).any():
         raise stored.error("a tensor is computed from one that comes later", "graph_src")
     stored.within("graph_n_dims", t["n_dims"], 0, ne.shape[1] + 1)
+    params = about.get("params", dict, {})
+    for found in params.values():
+        if not isinstance(found, dict) or not all(type(x) in _SCALARS for x in found.values()):
+            raise stored.error("a parameter of an op is a number", "graph_tensor.params")
     order = stored.within("graph_order", stored.column("graph_order", "i"), 0, count)
     tensors: list[HeldTensor] = []
     for i in range(count):
@@ -80,6 +86,7 @@ def read_graph(stored: Checked) -> list[HeldTensor]:
                 tensors[view] if view >= 0 else None,
                 int(t["layer"][i]),
                 bool(t["input"][i]),
+                params.get(str(i), {}),
             )
         )
     return [tensors[i] for i in order.tolist()]

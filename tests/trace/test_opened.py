@@ -17,6 +17,7 @@ from llmviz.trace import Debugger, DebuggerError, Trace, TraceError, open_trace
 from llmviz.trace.expressions import compile_expression
 from llmviz.trace.filmstrip import HeldStrip, moment_of, replay
 from llmviz.trace.flow import Flow
+from llmviz.trace.scores import entering
 from llmviz.trace.shown import attention, candidates
 from tests.trace.test_storage import PROMPT, chain
 
@@ -150,6 +151,7 @@ def test_numbers_are_taken_from_it_as_from_a_debugger(run: Debugger, trace: Trac
     assert ours_flow.edges == theirs_flow.edges and ours_flow.rows == theirs_flow.rows
     for column in ours_flow.columns:
         if column.kind == "matrix":
+            assert entering(trace, 1) == entering(run, 1), "the softmax's scale and mask are known"
             a, b = ours_flow.matrix(column), theirs_flow.matrix(column)
             assert a.tobytes() == b.tobytes()
         else:
