@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from llmviz.errors import LlmvizError
+from llmviz.trace.compare_live import away
 from llmviz.trace.compare_patch import Patched, patch
 from llmviz.trace.compare_report import report
 from llmviz.trace.compare_sides import ComparedRun, Pass
@@ -209,12 +210,23 @@ class Comparison:
     def _find(self) -> int:
         """The first pass with a node over the tolerance, else the first one."""
         shared = self._shared()
-        for span in self._spans:
-            if span.a[-1].last <= shared and span.b[-1].last <= shared:
-                continue  # both branches have it in common
+        # Both branches have the others in common.
+        own = [s for s in self._spans if max(s.a[-1].last, s.b[-1].last) > shared]
+        if any(self._is_new(span.index) for span in own):
+            with away(*{run.dbg for run in (self.a, self.b) if isinstance(run, LiveRun)}):
+                found = self._first_of(own)
+        else:
+            found = self._first_of(own)
+        return found if found >= 0 or not self._spans else 0
+
+    def _is_new(self, index: int) -> bool:
+        return index not in self._nodes and index not in self._partly
+
+    def _first_of(self, spans: Sequence[Span]) -> int:
+        for span in spans:
             if any(self._over(d) for d in self._known(span.index)):
                 return span.index
-        return 0 if self._spans else -1
+        return -1
 
     def _shared(self) -> int:
         """Number of the last event that two branches of a run have in common, -1 for none."""

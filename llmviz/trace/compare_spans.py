@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from llmviz.trace.compare_live import away
 from llmviz.trace.compare_sides import ComparedRun, Node, Pass
+from llmviz.trace.compare_sources import LiveRun
 from llmviz.trace.diff import (
     Difference,
     NodeDiff,
@@ -192,6 +194,17 @@ def compare_span(
     (list of NodeDiff, bool)
         The nodes, and whether all values were compared: the last round was reached.
     """
+    with away(*{run.dbg for run in (a, b) if isinstance(run, LiveRun)}):
+        return _compare(a, b, span, budget, stop)
+
+
+def _compare(
+    a: ComparedRun,
+    b: ComparedRun,
+    span: Span,
+    budget: int,
+    stop: Callable[[NodeDiff], bool] | None,
+) -> tuple[list[NodeDiff], bool]:
     done: dict[Key, tuple[Difference | None, str]] = {}
     tried: set[Key] = set()
     while True:
