@@ -17,6 +17,7 @@ __all__ = ["Kernels"]
 
 _CHUNKS = 8  # for each thread, so that a late one is not waited for long
 _FEWEST = 16  # rows in a chunk
+_SMALL = 256 << 10  # bytes of weights times columns that a second thread would not speed up
 
 
 class Kernels:
@@ -89,6 +90,8 @@ class Kernels:
         )
         n_threads = min(n_threads or self.n_threads, self.n_threads)
         chunk = max(_FEWEST, -(-rows // (_CHUNKS * n_threads)))
+        if n_threads == 1 or raw.size * len(q.q) < _SMALL:
+            chunk = rows
 
         def run(keep: object = (raw, q, out)) -> None:  # their memory is used by address
             with lock:

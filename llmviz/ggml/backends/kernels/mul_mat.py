@@ -45,6 +45,9 @@ def _part(a: Any, first: Any, n_rows: Any) -> Any:
 @njit(parallel=True, **_SETTINGS)
 def q4_0(a: Any, n_rows: int) -> None:
     """Q4_0 times Q8_0."""
+    if n_rows >= a[2]:  # one chunk: no other thread is woken
+        _q4_0(a)
+        return
     for i in prange((a[2] + n_rows - 1) // n_rows):
         _q4_0(_part(a, i * n_rows, n_rows))
 
@@ -52,6 +55,9 @@ def q4_0(a: Any, n_rows: int) -> None:
 @njit(parallel=True, **_SETTINGS)
 def q4_1(a: Any, n_rows: int) -> None:
     """Q4_1 times Q8_1."""
+    if n_rows >= a[2]:  # one chunk: no other thread is woken
+        _q4_1(a)
+        return
     for i in prange((a[2] + n_rows - 1) // n_rows):
         _q4_1(_part(a, i * n_rows, n_rows))
 
@@ -59,6 +65,9 @@ def q4_1(a: Any, n_rows: int) -> None:
 @njit(parallel=True, **_SETTINGS)
 def q5_0(a: Any, n_rows: int) -> None:
     """Q5_0 times Q8_0."""
+    if n_rows >= a[2]:  # one chunk: no other thread is woken
+        _q5_0(a)
+        return
     for i in prange((a[2] + n_rows - 1) // n_rows):
         _q5_0(_part(a, i * n_rows, n_rows))
 
@@ -66,6 +75,9 @@ def q5_0(a: Any, n_rows: int) -> None:
 @njit(parallel=True, **_SETTINGS)
 def q5_1(a: Any, n_rows: int) -> None:
     """Q5_1 times Q8_1."""
+    if n_rows >= a[2]:  # one chunk: no other thread is woken
+        _q5_1(a)
+        return
     for i in prange((a[2] + n_rows - 1) // n_rows):
         _q5_1(_part(a, i * n_rows, n_rows))
 
@@ -73,6 +85,9 @@ def q5_1(a: Any, n_rows: int) -> None:
 @njit(parallel=True, **_SETTINGS)
 def q8_0(a: Any, n_rows: int) -> None:
     """Q8_0 times Q8_0."""
+    if n_rows >= a[2]:  # one chunk: no other thread is woken
+        _q8_0(a)
+        return
     for i in prange((a[2] + n_rows - 1) // n_rows):
         _q8_0(_part(a, i * n_rows, n_rows))
 
@@ -80,6 +95,9 @@ def q8_0(a: Any, n_rows: int) -> None:
 @njit(parallel=True, **_SETTINGS)
 def iq4_nl(a: Any, n_rows: int) -> None:
     """IQ4_NL times Q8_0."""
+    if n_rows >= a[2]:  # one chunk: no other thread is woken
+        _iq4_nl(a)
+        return
     for i in prange((a[2] + n_rows - 1) // n_rows):
         _iq4_nl(_part(a, i * n_rows, n_rows))
 
@@ -87,6 +105,9 @@ def iq4_nl(a: Any, n_rows: int) -> None:
 @njit(parallel=True, **_SETTINGS)
 def mxfp4(a: Any, n_rows: int) -> None:
     """MXFP4 times Q8_0."""
+    if n_rows >= a[2]:  # one chunk: no other thread is woken
+        _mxfp4(a)
+        return
     for i in prange((a[2] + n_rows - 1) // n_rows):
         _mxfp4(_part(a, i * n_rows, n_rows))
 
@@ -94,6 +115,9 @@ def mxfp4(a: Any, n_rows: int) -> None:
 @njit(parallel=True, **_SETTINGS)
 def q4_k(a: Any, n_rows: int) -> None:
     """Q4_K times Q8_K."""
+    if n_rows >= a[2]:  # one chunk: no other thread is woken
+        _q4_k(a)
+        return
     for i in prange((a[2] + n_rows - 1) // n_rows):
         _q4_k(_part(a, i * n_rows, n_rows))
 
@@ -101,6 +125,9 @@ def q4_k(a: Any, n_rows: int) -> None:
 @njit(parallel=True, **_SETTINGS)
 def q5_k(a: Any, n_rows: int) -> None:
     """Q5_K times Q8_K."""
+    if n_rows >= a[2]:  # one chunk: no other thread is woken
+        _q5_k(a)
+        return
     for i in prange((a[2] + n_rows - 1) // n_rows):
         _q5_k(_part(a, i * n_rows, n_rows))
 
@@ -108,6 +135,9 @@ def q5_k(a: Any, n_rows: int) -> None:
 @njit(parallel=True, **_SETTINGS)
 def q6_k(a: Any, n_rows: int) -> None:
     """Q6_K times Q8_K."""
+    if n_rows >= a[2]:  # one chunk: no other thread is woken
+        _q6_k(a)
+        return
     for i in prange((a[2] + n_rows - 1) // n_rows):
         _q6_k(_part(a, i * n_rows, n_rows))
 
