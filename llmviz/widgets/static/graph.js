@@ -96,7 +96,7 @@ export function graphZone(host) {
   const fit = (slow) => { whole = true; fly(framed([0, 0, world.width, world.height], 1.25), slow); };
   // At first, where the whole would be too small to read: the node of now, or where the open block begins.
   const begin = () => {
-    const all = framed([0, 0, world.width, world.height], 1.25), letter = 13 * big(), s = (3.4 * letter + 10) / BOX[0];
+    const all = framed([0, 0, world.width, world.height], 1.25), letter = 13 * big(), s = Math.max((3.4 * letter + 10) / BOX[0], (2.2 * letter) / BOX[1]);
     if (open.size !== 1 || all.s >= s) { fit(false); return; }
     const k = [...open][0], rect = at.now >= 0 ? rectOf(graph, world, open, at.now) : world.rects[k];
     const centre = [rect[0] + (at.now >= 0 ? rect[2] / 2 : 0), world.rects[k][1] + world.rects[k][3] / 2];

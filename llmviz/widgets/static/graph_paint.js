@@ -39,7 +39,7 @@ function way(path, points) {
 function pathsOf(graph, drawing) {
   if (drawing.paths) return drawing.paths;
   const block = graph.block.find((b) => b.drawing === drawing), edges = new Path2D(), cached = new Path2D(), dots = new Path2D();
-  const kinds = KINDS.map(() => new Path2D()), blunt = KINDS.map(() => new Path2D());
+  const kinds = KINDS.map(() => new Path2D()), blunt = KINDS.map(() => new Path2D()), single = [];
   for (const [a, b, points] of drawing.routes) {
     const source = a < 0 ? block.ports[-1 - a] : block.first + a;
     way(graph.stored[block.first + b].includes(source) ? cached : edges, points);
@@ -48,9 +48,10 @@ function pathsOf(graph, drawing) {
     if (drawing.small[i]) { dots.moveTo(x + w, y + h / 2); dots.arc(x + w / 2, y + h / 2, w / 2, 0, 7); return; }
     const kind = kindOf(graph.ops[block.first + i]);
     rounded(kinds[kind], x, y, w, h, 6);
+    rounded((single[i] = new Path2D()), x, y, w, h, 6);
     blunt[kind].rect(x, y, w, h);
   });
-  return (drawing.paths = { edges, cached, dots, kinds, blunt });
+  return (drawing.paths = { edges, cached, dots, kinds, blunt, single });
 }
 
 // Colours of the theme, read once per drawing of the view.
@@ -157,8 +158,8 @@ export function paintGraph(context, graph, world, open, view, look) {
       const tall = h > 2.6 * letter;
       text(label, x + 7 + (broken === undefined ? 0 : letter * 0.8), y + (tall ? 0.32 * h : h / 2 - 2), w - 12, c.fg, letter);
       if (tall) text(spent ? look.words(spent) : `${b.count} nodes`, x + 7, y + 0.62 * h, w - 12, c.soft, letter);
-      if (found) text(`${found} found`, x + w - 66 * big, y + 0.32 * h, 62 * big, c.now, letter);
     }
+    if (found) ring([x, y, w, h], c.now, 2, [2, 2], 3);
     if (broken !== undefined) mark(x + 9, y + (h > 2.6 * letter ? 0.32 * h : h / 2), Math.max(3, 4.5 * big), broken);
     if (look.focused && look.block === b.index && look.node < 0) ring([x, y, w, h], c.fg, 2, []);
   }
@@ -199,19 +200,20 @@ export function paintGraph(context, graph, world, open, view, look) {
       context.stroke(paths.edges);
     }
     const shapes = s > 0.18 ? paths.kinds : paths.blunt;
+    const fillOne = (i, [nx, ny, nw, nh]) => (s > 0.18 ? context.fill(paths.single[i]) : context.fillRect(nx, ny, nw, nh));
     if (look.colour === "time" && times.length) {
-      d.boxes.forEach(([nx, ny, nw, nh], i) => {
+      d.boxes.forEach((box, i) => {
         if (d.small[i]) return;
         context.fillStyle = look.heat(times[b.first + i]);
-        context.fillRect(nx, ny, nw, nh);
+        fillOne(i, box);
       });
     } else if (at.done <= b.first || at.done >= end) {
       KINDS.forEach((_, k) => { context.fillStyle = (at.done >= end ? c.full : c.pale)[k]; context.fill(shapes[k]); });
     } else {
-      d.boxes.forEach(([nx, ny, nw, nh], i) => {
+      d.boxes.forEach((box, i) => {
         if (d.small[i]) return;
         context.fillStyle = (b.first + i < at.done ? c.full : c.pale)[kindOf(graph.ops[b.first + i])];
-        context.fillRect(nx, ny, nw, nh);
+        fillOne(i, box);
       });
     }
     if (s > 0.18) {
