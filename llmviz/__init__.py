@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from llmviz import sampling, show
     from llmviz.trace import Debugger, open_trace
     from llmviz.trace.compare_runs import compare
+    from llmviz.trace.llamacpp import record_llamacpp
 
 __version__ = "0.1.0"
 
@@ -65,6 +66,7 @@ __all__ = [
     "load",
     "open_gguf",
     "open_trace",
+    "record_llamacpp",
     "sampling",
     "show",
 ]
@@ -89,10 +91,15 @@ def __getattr__(name: str) -> Any:
 
         return getattr(trace, name)
     if name == "compare":
-        import llmviz.show  # noqa: F401  as above
+        import llmviz.show
         from llmviz.trace.compare_runs import compare
 
         return compare
+    if name == "record_llamacpp":
+        import llmviz.show  # noqa: F401  as above
+        from llmviz.trace.llamacpp import record_llamacpp
+
+        return record_llamacpp
     if name in ("plots", "sampling", "show"):  # plots is not in __all__: it needs matplotlib
         import importlib
 

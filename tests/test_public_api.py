@@ -34,6 +34,7 @@ NAMES = [
     "load",
     "open_gguf",
     "open_trace",
+    "record_llamacpp",
     "sampling",
     "show",
 ]

@@ -5,7 +5,8 @@ memory operations, samplers. The engine never imports this package, and this pac
 of the engine, so neither can lean on the other's mistakes.
 
 Needs the wheel ``xllamacpp`` (its one shared object exports all of ``llama.h``) and ``cffi``.
-Reading order: `capi` (loading), `vocab`, `nodes`, `memory`, `engine`, `sampling`.
+Reading order: `capi` (loading), `vocab`, `nodes`, `memory`, `engine`, `sampling`, `graph` (a decode
+shown while it runs). `llmviz.record_llamacpp` records a run for the views.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -410,7 +410,7 @@ class Reference(MemoryOps):
                 lib.llama_model_free(self._model)
         self._context = self._model = None
 
-    def __enter__(self) -> Reference:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

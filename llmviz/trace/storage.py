@@ -102,6 +102,7 @@ def _attributes(dbg: Any) -> dict[str, Any]:
     return {
         "llmviz_format": FORMAT,
         "llmviz_version": str(getattr(package, "__version__", "")),
+        "engine": plain(getattr(dbg, "engine", {"name": "llmviz"})),
         "model": {
             "desc": str(getattr(model, "desc", "")),
             "arch": str(getattr(model, "arch", "")),
