@@ -20,7 +20,7 @@ import numpy as np
 from llmviz.trace import Trace
 from llmviz.trace.lookback import first_unfinished
 from llmviz.trace.recorder import ATTENTION
-from llmviz.trace.scores import entering
+from llmviz.trace.scores import entering, shown_stage
 from llmviz.trace.shown import short
 from llmviz.widgets.flow import FlowView
 from llmviz.widgets.kv_cache import KVCacheView
@@ -381,14 +381,24 @@ def _tokens(trace: Trace) -> list[dict[str, Any]]:
     ]
 
 
-def _softmax(trace: Trace) -> dict[str, list[int]]:
-    """Which layers have attention, and in which of them a sink takes part of each row's sum."""
+def _softmax(trace: Trace) -> dict[str, Any]:
+    """Which layers have attention, what enters their softmax, and where a sink takes its part."""
     graph, n_layer = trace.ctx.graph.gf, int(trace.model.hparams.n_layer)
     names = {t.name for t in graph.nodes} if graph is not None else set()
     layers = [il for il in range(n_layer) if graph is None or f"{ATTENTION}{il}" in names]
+    found = {il: entering(trace, il) for il in layers}
     return {
         "with_attention": layers,
-        "sinks": [il for il in layers if entering(trace, il).sinks],
+        "sinks": [il for il, how in found.items() if how.sinks],
+        "entering": {
+            str(il): {
+                "scores": how.scores,
+                # with a slope for each head, what a page computes would not be the engine's
+                "scale": how.scale if how.max_bias == 0 else None,
+                "masked": shown_stage(trace, il, 0, 1, "masked").node,
+            }
+            for il, how in found.items()
+        },
     }
 
 

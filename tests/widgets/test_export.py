@@ -22,6 +22,7 @@ from llmviz.sampling import Chain, Dist, Penalties, Temp, TopK, TopP
 from llmviz.trace import Debugger, Trace, open_trace
 from llmviz.trace.overview import MEASURES
 from llmviz.trace.pages import Paged
+from llmviz.trace.scores import STAGES
 from llmviz.widgets.export import run_to_html
 from llmviz.widgets.recorded import choose_stops
 from llmviz.widgets.transport import TransportView
@@ -159,7 +160,7 @@ def same(name: str, theirs: Any, ours: Any, empty: bool = False, loose: bool = F
 
 def test_the_page_shows_what_the_views_show(opened: Opened, trace: Trace) -> None:
     """At stops all over the run, with layers, heads and tokens chosen at random."""
-    pick = random.Random(1)
+    pick = random.Random(2)
     stops = [trace.all_events[i].n for i in choose_stops(trace, 10**6)]
     assert len(stops) == len(trace.all_events), "a short run is there as a whole"
     some = {*pick.sample(stops, 24), stops[0], stops[-1]}
@@ -184,10 +185,17 @@ def test_the_page_shows_what_the_views_show(opened: Opened, trace: Trace) -> Non
                     tensors += bool(view.window)
                 for name in names:
                     same(name, found[name], getattr(view, name))
-        measure = pick.choice(MEASURES)
-        opened.set(measure=measure)
+        measure, stage = pick.choice(MEASURES), pick.choice(STAGES)
+        opened.set(measure=measure, stage=stage)
         with widgets.AttentionView(
-            trace, layer=layer, head=head, query=query, key=key, follow=False, measure=measure
+            trace,
+            layer=layer,
+            head=head,
+            query=query,
+            key=key,
+            follow=False,
+            measure=measure,
+            stage=stage,
         ) as a:
             names = [n for n in own_traits(a) if n != "head"]
             found = opened.state(names)

@@ -45,7 +45,7 @@ export function player(core, blob, words, flowWords, start) {
     n: n[at], step: step[at], kind: kind[at], name: names[nameOf[at]], node: recorded("node_now"), cells: numbers(recorded("cell_pos"), Int32Array),
     ubatch: recorded("ubatch_now"), unfinished: recorded("unfinished_now"),
   });
-  const attention = () => group("attention", () => attentionOf(core, words, stop(), own));
+  const attention = () => group("attention", () => attentionOf(core, words, flowWords, stop(), own));
   const flow = () => group("flow", () => {
     const layer = flowLayer(core.flow, own.layer);
     return layer < 0 || at < 0 ? NO_FLOW : flowOf(core, flowWords, words, stop(), { ...own, layer });

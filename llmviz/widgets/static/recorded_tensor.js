@@ -48,7 +48,8 @@ function quantile(sorted, q) {
   return k + 1 < sorted.length ? sorted[k] + (sorted[k + 1] - sorted[k]) * (at - k) : sorted[k];
 }
 
-function ends(values) {
+// Where the colours of finite values end, and whether they stand on both sides of zero.
+export function ends(values) {
   let low = Infinity, high = -Infinity;
   for (const x of values) { low = Math.min(low, x); high = Math.max(high, x); }
   const signed = values.length > 0 && low < 0 && high > 0;
