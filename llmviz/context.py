@@ -17,6 +17,7 @@ from llmviz.batch import Batch, BatchAllocr, Ubatch
 from llmviz.context_params import ContextParams, resolve
 from llmviz.errors import BatchError, DecodeError, LlmvizError
 from llmviz.events import Event, Steps, drain
+from llmviz.ggml.backends import kernels
 from llmviz.ggml.backends.cpu import CPU
 from llmviz.ggml.sched import Aborted, Sched, Want, never
 from llmviz.memory.memory import MemoryStatus
@@ -114,6 +115,7 @@ class Context:
         self._balloc = BatchAllocr()
         self._sched = Sched([CPU()])
         self._sched.n_threads = (self.cparams.n_threads, self.cparams.n_threads_batch)
+        self._sched.compiled = model.keeps_blocks and kernels.usable()
         self._outputs = Outputs(model.vocab.n_tokens, hp.n_embd)
         assert model.weights is not None
         self._k_shift = make_k_shift(self._kv, hp, c, model.weights)

@@ -86,6 +86,8 @@ class Sched:
         Filled by every run where it is set.
     n_threads : tuple of (int, int)
         Threads of compiled kernels: for one column, and for several. 0 is all there are.
+    compiled : bool
+        Whether ops use their compiled form where there is one.
     """
 
     def __init__(self, backends: Iterable[Backend]) -> None:
@@ -95,6 +97,7 @@ class Sched:
         self.plan: Plan | None = None
         self.times: NodeTimes | None = None
         self.n_threads = (0, 0)
+        self.compiled = False
         self._runs: list[tuple[int, list[tuple[Tensor, Kernel | None]]]] = []
         self._kernels: list[Kernel] = []
 
@@ -108,7 +111,7 @@ class Sched:
         ↔ ggml_backend_sched_alloc_graph
         """
         self.plan = self.allocator.alloc(graph, outputs)
-        scope = BindScope(n_threads=self.n_threads)
+        scope = BindScope(n_threads=self.n_threads, compiled=self.compiled)
         self._runs = [
             (il, [(node, self.backend_of(node).bind(node, scope)) for node in nodes])
             for il, nodes in graph.by_layer()

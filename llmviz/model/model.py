@@ -66,6 +66,15 @@ class Model:
         return self._hparams
 
     @property
+    def keeps_blocks(self) -> bool:
+        """True where matrices are multiplied as the file has them (``weights="quantized"``)."""
+        w = self.weights
+        if w is None:
+            return False
+        layers = [tensor for layer in w.layers for tensor in vars(layer)["weights"].values()]
+        return any(t is not None and t.blocks is not None for t in [w.tok_embd, w.output, *layers])
+
+    @property
     def vocab_only(self) -> bool:
         """True where only the vocabulary was loaded."""
         return self._hparams is None

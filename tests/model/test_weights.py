@@ -51,13 +51,21 @@ def test_plain_numpy(tiny_model):
 @pytest.mark.filterwarnings("ignore:weights='quantized' is computed by numpy")
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0", "Q6_K"])
 def test_compiled_is_plain_numpy(tiny_model, compiled, monkeypatch, kind):
-    """Bit for bit, in one batch and token by token, with any number of threads."""
+    """In one batch and token by token; with any number of threads the same bits.
+
+    The products are equal bit for bit (`tests/ggml/backends/kernels`); norms and softmax add in
+    another order, and where that turns a rounding over, what follows differs by some 1e-3.
+    """
     model = llmviz.load(tiny_model(weight_type=kind), weights="quantized")
-    fast = logits(model, [TOKENS], n_threads=2, n_threads_batch=1)
-    one_by_one = logits(model, [[t] for t in TOKENS], n_threads=1)
+    assert model.keeps_blocks
+    each = [[t] for t in TOKENS]
+    fast = [logits(model, chunks, n_threads=1) for chunks in ([TOKENS], each)]
+    for chunks, found in zip(([TOKENS], each), fast, strict=True):
+        np.testing.assert_array_equal(found, logits(model, chunks, n_threads=2))
     monkeypatch.setenv("LLMVIZ_KERNELS", "off")
-    np.testing.assert_array_equal(fast, logits(model, [TOKENS]))
-    np.testing.assert_array_equal(one_by_one, logits(model, [[t] for t in TOKENS]))
+    for chunks, found in zip(([TOKENS], each), fast, strict=True):
+        plain = logits(model, chunks)
+        assert np.linalg.norm(found - plain) <= 5e-3 * np.linalg.norm(plain)
 
 
 def test_auto(tiny_model, compiled, monkeypatch, tmp_path):

@@ -32,10 +32,13 @@ class BindScope:
         Things made for one node that others use too (RoPE's cosines, quantized activations).
     n_threads : tuple of (int, int)
         Threads for one column and for several; 0 is all there are.
+    compiled : bool
+        Whether ops may use their compiled form where there is one.
     """
 
     shared: dict[object, object] = field(default_factory=dict)
     n_threads: tuple[int, int] = (0, 0)
+    compiled: bool = False
 
 
 class Backend(Protocol):

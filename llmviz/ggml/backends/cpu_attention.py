@@ -6,6 +6,7 @@ from math import floor, log2
 
 import numpy as np
 
+from llmviz.ggml.backends import kernels
 from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
 from llmviz.ggml.backends.rope import RopeTable
@@ -41,6 +42,14 @@ def _bind_soft_max(node: Tensor, scope: BindScope) -> Kernel:
     if has_sinks:
         sinks = float_of(node.src[-1])[:, None, None]  # [n_head, 1, 1]
         extra = np.empty(r.shape, np.float32)
+
+    plain = mask is not None and mask.ndim == 2 and x.ndim == 3 and max_bias == 0 and not has_sinks
+    if scope.compiled and plain and x.flags.c_contiguous and x.shape[-1] % 8 == 0:
+        compiled, rows = kernels.load().soft_max, np.ascontiguousarray
+        assert mask is not None
+        if mask.flags.c_contiguous:
+            return lambda: compiled(x, mask, s, out)
+        return lambda: compiled(x, rows(mask), s, out)
 
     def run() -> None:
         np.multiply(x, s, out=out)

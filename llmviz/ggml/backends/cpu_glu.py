@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from llmviz.errors import UnsupportedError
+from llmviz.ggml.backends import kernels
 from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
 from llmviz.ggml.backends.cpu_elementwise import gelu_into, silu_into
@@ -31,6 +32,11 @@ def _bind_glu(node: Tensor, scope: BindScope) -> Kernel:
     activation = _ACTIVATIONS.get(kind)
     if activation is None:
         raise UnsupportedError("glu", kind, supported=[*_ACTIVATIONS, "swiglu_oai"])
+
+    if scope.compiled and kind == "swiglu" and all(a.flags.c_contiguous for a in (gate, up)):
+        compiled, width = kernels.load().swiglu, out.shape[-1]
+        two = gate.reshape(-1, width), up.reshape(-1, width), out.reshape(-1, width)
+        return lambda: compiled(*two)
 
     def run() -> None:
         activation(gate, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmviz.ggml.backends import cpu_blocks
+from llmviz.ggml.backends import cpu_blocks, kernels
 from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
 from llmviz.ggml.graph import Tensor
@@ -30,6 +30,8 @@ def _bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
 
     # attention: a [..., n_head_kv, n_kv, k], b [..., n_head, m, k]; each kv head serves `group`
     # heads
+    if scope.compiled and _is_single(a, b):
+        return kernels.load().attend(a, b, out)
     n_head, n_head_kv = b.shape[-3], a.shape[-3]
     group = n_head // n_head_kv
     at = a.swapaxes(-1, -2)
@@ -45,6 +47,16 @@ def _bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
     rows = _split_axis(b, -3, n_head_kv, group)
     result = out.reshape(*lead, n_head_kv, group, m, n)
     return lambda: np.matmul(rows, per_head, out=result)
+
+
+def _is_single(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether this is one token's attention, with rows that the compiled form can read."""
+    return (
+        a.ndim == b.ndim == 3
+        and b.shape[1] == 1
+        and b.shape[2] % 32 == 0
+        and a.strides[2] == b.strides[2] == 4
+    )
 
 
 def _split_axis(x: np.ndarray, axis: int, outer: int, inner: int) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from llmviz.ggml.backends import kernels
 from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
 from llmviz.ggml.graph import Tensor
@@ -15,6 +16,10 @@ def _bind_rms_norm(node: Tensor, scope: BindScope) -> Kernel:
     n, eps = np.float32(x.shape[-1]), np.float32(node.params["eps"])
     r = np.empty(x.shape[:-1], np.float32)
     column = r[..., None]
+    if scope.compiled and x.flags.c_contiguous:
+        norm, width = kernels.load().rms_norm, x.shape[-1]
+        rows, result = x.reshape(-1, width), out.reshape(-1, width)
+        return lambda: norm(rows, eps, result)
 
     def run() -> None:
         np.multiply(x, x, out=out)  # squares in float32, their sum in float64

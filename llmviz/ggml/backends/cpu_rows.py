@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmviz.ggml.backends import cpu_blocks
+from llmviz.ggml.backends import cpu_blocks, kernels
 from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
 from llmviz.ggml.graph import Tensor
@@ -47,6 +47,12 @@ def _bind_set_rows(node: Tensor, scope: BindScope) -> Kernel:
 
         return run
     mirror = node.root.mirror.reshape(out.shape)
+    if scope.compiled and out.dtype == np.float16 and rows.flags.c_contiguous:
+        store, width = kernels.load().store_half, out.shape[-1] if out.ndim > 1 else 1
+        given = rows.reshape(-1, width)
+        cache = out.view(np.uint16).reshape(-1, width)
+        floats = mirror.reshape(-1, width)
+        return lambda: store(given, ids, cache, floats)
     narrow = np.empty(rows.shape, out.dtype)
 
     def run_both() -> None:

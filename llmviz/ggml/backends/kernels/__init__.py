@@ -128,6 +128,9 @@ def warm(types: Iterable[GGMLType]) -> bool:
 def compile_now(types: Iterable[GGMLType]) -> None:
     """Compile the products with these types, and leave word that it is done."""
     kernels = load()
+    types = list(types)
+    if types:
+        kernels.compile_ops()
     for type_ in types:
         kernels.compile(type_)
         stamp = _stamp(type_)

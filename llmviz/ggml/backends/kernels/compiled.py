@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
+from llmviz.ggml.backends.kernels import ops
 from llmviz.ggml.backends.kernels.activations import quantize_q8, quantize_q8_k
 from llmviz.ggml.backends.kernels.mul_mat import KERNELS
 from llmviz.ggml.dots import Activations, group_of
@@ -25,6 +26,11 @@ class Kernels:
 
     numba's threads serve one caller at a time: a lock makes the others wait.
     """
+
+    rms_norm = staticmethod(ops.rms_norm)
+    soft_max = staticmethod(ops.soft_max)
+    swiglu = staticmethod(ops.swiglu)
+    store_half = staticmethod(ops.store_half)
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,6 +55,44 @@ class Kernels:
             q = Activations.empty(m, k, group_of(type_))
             self.quantize(np.zeros((m, k), np.float32), q)
             self.mul_mat(type_, raw, q, np.empty((m, 2), np.float32))
+
+    def compile_ops(self) -> None:
+        """Make the ops around the products ready."""
+        x = np.zeros((1, 32), np.float32)
+        ops.rms_norm(x, np.float32(1), np.empty_like(x))
+        ops.soft_max(x[None], x, np.float32(1), np.empty_like(x[None]))
+        ops.swiglu(x, x, np.empty_like(x))
+        self.attend(x[None], x[None], np.empty((1, 1, 1), np.float32))()
+        ops.store_half(x, np.zeros(1, np.int64), np.zeros((1, 32), np.uint16), np.empty_like(x))
+
+    @staticmethod
+    def attend(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> Callable[[], None]:
+        """Each head's one row times the rows of its kv head's matrix, to be called again and again.
+
+        Parameters
+        ----------
+        a : float32[n_head_kv, n, k]
+            Rows contiguous, k a multiple of 32.
+        b : float32[n_head, 1, k]
+            Rows contiguous.
+        out : float32[n_head, 1, n]
+            Contiguous.
+        """
+        args = (
+            a.ctypes.data,
+            a.strides[0],
+            a.strides[1],
+            b.ctypes.data,
+            b.strides[0],
+            len(b) // len(a),
+            b.shape[2],
+        )
+        flat = out.reshape(len(b), -1)
+
+        def run(keep: object = (a, b)) -> None:  # their memory is used by address
+            ops.rows_dot(args, flat)
+
+        return run
 
     def quantize(self, x: np.ndarray, out: Activations) -> None:
         """Activations, float32[m, k] and contiguous, in eight bits; see `dots.quantize_q8`."""

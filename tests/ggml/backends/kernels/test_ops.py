@@ -1,0 +1,82 @@
+"""Compiled ops against their plain numpy forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="the kernels need numba")
+
+F = np.float32
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    from llmviz.ggml.backends import kernels as package
+
+    if not package.supported():
+        pytest.skip("this processor has neither AVX2 nor NEON")
+    return package.load()
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+def close(a: np.ndarray, b: np.ndarray) -> None:
+    assert np.abs(a.astype(np.float64) - b).max() <= 1e-6 * np.abs(b).max()
+
+
+def test_rms_norm(kernels, rng):
+    x = (rng.standard_normal((3, 576)) * 4).astype(F)
+    out = np.empty_like(x)
+    kernels.rms_norm(x, F(1e-5), out)
+    wide = x.astype(np.float64)
+    close(out, wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-5))
+
+
+def test_soft_max(kernels, rng):
+    """Masked cells are exactly 0, rows sum to 1, far values vanish."""
+    x = (rng.standard_normal((9, 2, 256)) * 40).astype(F)
+    mask = np.where(np.arange(256) < [[100], [101]], F(0), F(-np.inf))
+    out = np.empty_like(x)
+    kernels.soft_max(x, mask, F(0.125), out)
+    wide = x.astype(np.float64) * 0.125 + mask
+    wide = np.exp(wide - wide.max(-1, keepdims=True))
+    close(out, wide / wide.sum(-1, keepdims=True))
+    assert not out[:, 0, 100:].any() and not out[:, 1, 101:].any()
+    kernels.soft_max(np.full((1, 1, 8), np.nan, F), np.zeros((1, 8), F), F(1), out[:1, :1, :8])
+    assert np.isnan(out[0, 0, :8]).all()
+
+
+def test_swiglu(kernels, rng):
+    gate, up = ((rng.standard_normal((2, 96)) * 8).astype(F) for _ in range(2))
+    gate[0, :5] = [0, -200, 200, -88.5, 60]
+    out = np.empty_like(gate)
+    kernels.swiglu(gate, up, out)
+    wide = gate.astype(np.float64)
+    with np.errstate(over="ignore"):
+        close(out, wide / (1 + np.exp(-wide)) * up)
+
+
+def test_attend(kernels, rng):
+    """One token's heads, three to a kv head, over a window of a larger cache."""
+    k = rng.standard_normal((300, 3, 64)).astype(F)[:256].transpose(1, 0, 2)
+    q = rng.standard_normal((9, 1, 64)).astype(F)
+    out = np.empty((9, 1, 256), F)
+    kernels.attend(k, q, out)()
+    expected = np.einsum("hd,hnd->hn", q[:, 0].astype(np.float64), np.repeat(k, 3, 0))
+    close(out[:, 0], expected)
+
+
+def test_store_half(kernels, rng):
+    rows = rng.standard_normal((2, 12)).astype(F)
+    rows[0, :3] = [1e6, 1e-8, np.inf]
+    cache, mirror = np.zeros((5, 12), np.uint16), np.zeros((5, 12), F)
+    kernels.store_half(rows, np.array([4, 1]), cache, mirror)
+    with np.errstate(over="ignore"):
+        half = rows.astype(np.float16)
+    np.testing.assert_array_equal(cache.view(np.float16)[[4, 1]], half)
+    np.testing.assert_array_equal(mirror[[4, 1]], half.astype(F))
+    assert not cache[[0, 2, 3]].any() and not mirror[[0, 2, 3]].any()
