@@ -9,7 +9,7 @@ from typing import Any, ParamSpec
 from matplotlib.figure import Figure
 
 from llmviz.errors import LlmvizError
-from llmviz.plots.style import Style, make_style, own_settings
+from llmviz.plots.style import Style, make_style, own_settings, saying
 
 __all__ = ["NothingToDraw", "begin", "drawn", "recorder_of"]
 
@@ -25,7 +25,10 @@ def drawn(function: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @functools.wraps(function)
     def draw(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with own_settings():
+        source = args[0] if args else next(iter(kwargs.values()), None)
+        engine = getattr(source, "engine", None)
+        foreign = isinstance(engine, str) and engine != "llmviz"
+        with own_settings(), saying(*([f"recorded from {engine}"] if foreign else [])):
             return function(*args, **kwargs)
 
     return draw

@@ -11,6 +11,7 @@ import re
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,6 +35,7 @@ __all__ = [
     "mono",
     "own_settings",
     "quiet_axes",
+    "saying",
 ]
 
 Theme = Literal["auto", "light", "dark"]
@@ -230,6 +232,19 @@ def own_settings() -> Iterator[None]:
         yield
 
 
+_said: ContextVar[tuple[str, ...]] = ContextVar("said", default=())
+
+
+@contextlib.contextmanager
+def saying(*lines: str) -> Iterator[None]:
+    """Put lines under the title of every figure that is drawn inside."""
+    token = _said.set(lines)
+    try:
+        yield
+    finally:
+        _said.reset(token)
+
+
 class PlotFigure(Figure):
     """A matplotlib figure that shows itself in a notebook and saves the same way everywhere."""
 
@@ -282,6 +297,7 @@ class Canvas:
         swatches: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.style = style
+        about = [*_said.get(), *about]
         head = [(line, style.title, "bold") for line in _wrap(style, title, style.title * 1.12)]
         for text in about:
             head += [(line, style.base, "normal") for line in _wrap(style, text, style.base)]

@@ -237,7 +237,7 @@ class _Ranks:
         if op == "PERMUTE":
             return max(a.n_dims, *(ax + 1 for i, ax in enumerate(params[:4]) if a.ne[i] > 1), 1)
         if _SAME_RANK.match(op) and ne != a.ne:
-            if ne[0] < a.ne[0] and ne[0] * ne[1] == a.ne[0]:  # a row is cut into heads
+            if 1 < ne[0] < a.ne[0] and ne[0] * ne[1] == a.ne[0]:  # a row is cut into heads
                 return 3
             return 2  # heads become a row again, or a column
         return a.n_dims

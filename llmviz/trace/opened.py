@@ -156,6 +156,11 @@ class Trace(Cursor, Paged):
         return self._at_end() and self._stored.attrs.get("finished", bool, False)
 
     @property
+    def engine(self) -> str:
+        """What computed the run: ``"llmviz"``, or ``"llama.cpp"`` for a recording of it."""
+        return self.recorder.engine
+
+    @property
     def text(self) -> str:
         """The text generated up to the cursor."""
         return "".join(t.text for t in self.tokens if not t.given) + self.recorder.rest

@@ -196,6 +196,7 @@ class HeldRecorder(Recorder):
         self._copies: dict[str, deque[Kept]] = {}
         self.dropped = stored.attrs.get("dropped", int, 0)
         self._text = stored.attrs.get("dropped_text", str, "")
+        self.engine = stored.attrs.part("engine").get("name", str, "llmviz")
         enters = (stored.events.kind == 0) & (stored.events.name == stored.ubatch_name)
         self._passes = stored.events.n[enters]
         self._attention: dict[int, deque[AttentionBlock]] | None = None
