@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from llmviz.trace.diff import plain_name
 from llmviz.trace.records import Alternative, TokenRecord
 from llmviz.trace.summary import Statistics
 from llmviz.trace.timeline import Record
@@ -84,7 +85,7 @@ class Node:
     @property
     def key(self) -> tuple[str, str, int]:
         """What the same node of another run is found by."""
-        return self.name, self.op, self.nth
+        return plain_name(self.name), self.op, self.nth
 
     @property
     def layer(self) -> int:

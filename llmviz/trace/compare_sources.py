@@ -11,6 +11,7 @@ import numpy as np
 from llmviz.events import Event
 from llmviz.trace.compare_live import look
 from llmviz.trace.compare_sides import Node, Pass, Row, compares, passes_of
+from llmviz.trace.diff import plain_name
 from llmviz.trace.opened import Trace
 from llmviz.trace.recorder import ATTENTION, Recorder
 from llmviz.trace.records import TokenRecord
@@ -29,6 +30,7 @@ class _Counter:
         self._seen: dict[tuple[str, str], int] = {}
 
     def __call__(self, name: str, op: str) -> int:
+        name = plain_name(name)
         nth = self._seen.get((name, op), 0)
         self._seen[name, op] = nth + 1
         return nth
@@ -280,11 +282,7 @@ class TraceRun:
         for block in stored.attention.get(int(tail) if tail.isdecimal() else -1, ()):
             if block.n == record.n:
                 # Held without the cells that were empty, to which no attention goes.
-                out = np.zeros(record.shape, np.float32)
-                if out.shape[:2] != block.p.shape[:2]:
-                    return None
-                out[..., : block.p.shape[2]] = block.p
-                return out
+                return block.p if block.p.shape[:2] == record.shape[:2] else None
         return None
 
     def _copies(self, name: str) -> Any:

@@ -29,6 +29,7 @@ __all__ = [
     "decades",
     "fitted",
     "kind_of",
+    "plain_name",
 ]
 
 KINDS = ("residual stream", "norm", "attention", "feed-forward", "output", "other")
@@ -36,6 +37,7 @@ KINDS = ("residual stream", "norm", "attention", "feed-forward", "output", "othe
 
 _CHUNK = 1 << 20  # values per pass: temporaries stay at a few MB
 _LAYER = re.compile(r"-\d+$")
+_NUMBERED = re.compile(r"^node_\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class NodeDiff:
     @property
     def key(self) -> tuple[str, str, int]:
         """What the node is found by in another run: name, op, which of them."""
-        return self.name, self.op, self.nth
+        return plain_name(self.name), self.op, self.nth
 
     @property
     def error(self) -> float | None:
@@ -131,6 +133,11 @@ def decades(nodes: Iterable[NodeDiff], tolerance: float) -> tuple[int, int]:
     high = math.ceil(math.log10(max(errors, default=1e-3)) + 0.1)
     missing = max(0, 4 - (high - low))
     return low - (missing + 1) // 2, high + missing // 2
+
+
+def plain_name(name: str) -> str:
+    """A node's name, without its number where a graph numbered it: other graphs count otherwise."""
+    return _NUMBERED.sub("node_#", name)
 
 
 def kind_of(name: str) -> str:

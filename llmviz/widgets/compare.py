@@ -166,7 +166,6 @@ class CompareView(ComparedNode):
         try:
             with self.hold_sync():
                 self.runs = [{"label": short(r.label, TEXT), "live": r.live} for r in (c.a, c.b)]
-                self.passes = [pass_row(span) for span in c.passes[:_PASSES]]
                 if keep_pass and c.passes:
                     self.pass_ = max(0, min(self.pass_, len(c.passes) - 1))
                     c.pass_ = self.pass_
@@ -192,6 +191,8 @@ class CompareView(ComparedNode):
 
     def _draw_pass(self, keep_node: bool = False) -> None:
         c = self.comparison
+        begin = max(0, min(self.pass_ - _PASSES // 2, len(c.passes) - _PASSES))
+        self.passes = [pass_row(span) for span in c.passes[begin : begin + _PASSES]]
         nodes = c.nodes
         self.node_names = [short(d.name, TEXT) for d in nodes]
         self.node_ops = [d.op for d in nodes]

@@ -275,7 +275,7 @@ def test_any_source_of_nodes_is_compared(model):
             return {"architecture": "llama", "n_vocab": None}
 
         def passes(self):
-            return [Pass(0, 0, 99, len(ONE), 0)]
+            return [Pass(0, 0, 99, len(ONE), 0)]  # one ubatch: the prompt
 
         def tokens(self):
             return debug_run.tokens()
@@ -283,6 +283,8 @@ def test_any_source_of_nodes_is_compared(model):
         def visit(self, passes, see):
             value = straight(model, ONE, "l_out-1") * np.float32(1.01)
             see(passes[0], Node("l_out-1", "ADD", 0, 7, value.shape, value))
+            # What a graph numbered is found by its op and place: another one counts otherwise.
+            see(passes[0], Node("node_999", "GET_ROWS", 0, 8, (1,), np.ones(1)))
 
         def logits(self, pass_):
             return Row(None, ())
@@ -290,6 +292,8 @@ def test_any_source_of_nodes_is_compared(model):
     debug_run = LiveRun(debug(model))
     c = compare(debug_run, Mine())
     assert c.first.name == "l_out-1" and c.first.error == pytest.approx(0.01, rel=1e-3)
+    numbered = [d for d in c.nodes if d.key[0] == "node_#"]
+    assert numbered[0].shape_a is not None and numbered[0].shape_b == (1,)
     assert c.logits(0) is None and align(debug_run, Mine())[0].same_tokens
 
 

@@ -70,7 +70,7 @@ export function compareZone(host) {
   onlyOver.addEventListener("click", () => { onlyOver.setAttribute("aria-pressed", String(onlyOver.getAttribute("aria-pressed") !== "true")); drawTable(); });
 
   const drawHead = () => {
-    const [a, b] = model.get("runs"), p = model.get("passes")[model.get("pass_")], first = model.get("first"), firstPass = model.get("first_pass");
+    const [a, b] = model.get("runs"), p = model.get("passes").find((x) => x.i === model.get("pass_")), first = model.get("first"), firstPass = model.get("first_pass");
     const run = (x, letter) => h("span", {}, h("span", { class: "lv-cp-letter" }, letter), h("bdi", {}, plain(x.label)), x.live ? null : h("span", { class: "lv-remark" }, "recorded"));
     fill(runs, run(a, "a"), run(b, "b"));
     again.hidden = !model.get("moved");
