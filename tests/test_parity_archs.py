@@ -162,3 +162,41 @@ def two_sequences(pair: Pair, tokens: list[int], limit: float) -> None:
     assert first_difference(nodes, pair.theirs.nodes, limit) == ""
     for i in (n - 1, 2 * n - 1):
         pair.worst_logits = max(pair.worst_logits, pair.logits_error(i))
+
+
+@pytest.mark.parametrize("settings", [
+    {"n_seq_max": 2, "kv_unified": False, "swa_full": False},
+    {"n_seq_max": 2, "kv_unified": True, "swa_full": True},
+    {"n_seq_max": 1, "kv_unified": True, "swa_full": False},
+], ids=["streams", "full", "window"])  # fmt: skip
+def test_cells_behind_the_window_are_taken_again(
+    settings: dict[str, Any], llamacpp: ModuleType, tmp_path: Path
+) -> None:
+    """More tokens than the windows' cache has cells; then the last ones are taken back."""
+    path = write_arch(tmp_path / "x.gguf", **CASES["gpt-oss"])
+    pair = Pair(llamacpp, path, n_ctx=1024, n_ubatch=64, **settings)
+    for start in (0, 200):
+        pair.decode([3 + (7 * i) % 340 for i in range(start, start + 200)])
+        assert pair.ours.memory.seq_pos_min(0) == pair.theirs.seq_pos_min(0)
+    for memory in (pair.ours.memory, pair.theirs):
+        assert memory.seq_rm(0, 397, -1)
+    pair.decode([5, 6])
+    if settings["n_seq_max"] > 1:
+        two_sequences(pair, list(range(20, 32)), NODE_LIMIT)
+    pair.theirs.close()
+    assert pair.worst_logits <= LOGITS_LIMIT
+
+
+@pytest.mark.parametrize("name", ["gemma3", "smollm3", "phi3-long", "gpt2"])
+def test_moved_positions(name: str, llamacpp: ModuleType, tmp_path: Path) -> None:
+    """The first half is removed and the rest moved down; keys are turned as each layer needs."""
+    path = write_arch(tmp_path / "x.gguf", **CASES[name])
+    pair = Pair(llamacpp, path, n_ctx=512, swa_full=True)
+    pair.decode(list(range(20, 40)), limit=GELU_LIMITS[0])
+    for memory in (pair.ours.memory, pair.theirs):
+        memory.seq_rm(0, 0, 10)
+        memory.seq_add(0, 10, -1, -10)
+    assert pair.theirs.decode([7, 8]) == pair.ours.decode(Batch.get_one([7, 8])) == 0
+    error = pair.logits_error(1)
+    pair.theirs.close()
+    assert error <= GELU_LIMITS[1]

@@ -23,7 +23,7 @@ NAMES = (
     "one_layer", "rope_dim_half", "rope_dim_wrong_16", "rope_freq_base_500000", "rope_linear_4",
     "rope_scale_linear_legacy_4", "rope_scaling_none_ignores_factor", "tied",
 )  # fmt: skip
-LATER = {"deci_kv_array": "deci"}  # architectures that may still be missing
+LATER: dict[str, str] = {}
 EXACT = 1e-5  # largest difference of a logit where llama.cpp rounds nothing
 
 
