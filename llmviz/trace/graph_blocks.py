@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["PARTS", "part_of"]
+__all__ = ["PARTS", "layers_of", "part_of"]
 
 PARTS = ("embedding", "attention", "feed-forward", "other", "output")
 """Outside of the layers stand the first and the last; ``other`` is a layer's node of neither."""
@@ -22,6 +22,28 @@ _FEED_FORWARD = re.compile(r"(?:ffn|mlp|l_out$|moe)")
 _OTHER = re.compile(r"(?:ssm|conv|mamba|time_mix|channel_mix|wkv|cache_[rs]_|z$|dt)")
 
 
+def layers_of(nodes: Sequence[Any]) -> list[int]:
+    """The layer in whose scope each node is computed, -1 for none; as in `Graph.by_layer`.
+
+    One that ggml named itself belongs where the next named one does. One that was named without its
+    layer, but stands between nodes of the same one, is in it.
+    """
+    named, il = [], -1
+    for t in reversed(nodes):
+        il = il if t.il is None else int(t.il)
+        named.append(il)
+    named.reverse()
+    after, following = -1, [-1] * len(named)
+    for i in range(len(named) - 1, -1, -1):
+        following[i] = after
+        after = named[i] if named[i] >= 0 else after
+    out, before = [], -1
+    for il, then in zip(named, following, strict=True):
+        before = il if il >= 0 else before
+        out.append(il if il >= 0 or before != then else before)
+    return out
+
+
 def part_of(nodes: Sequence[Any]) -> list[str]:
     """The part of each node, one of `PARTS`.
 
@@ -30,7 +52,7 @@ def part_of(nodes: Sequence[Any]) -> list[str]:
     nodes : sequence of Tensor
         In the order in which they are computed.
     """
-    layers = [-1 if t.il is None else int(t.il) for t in nodes]
+    layers = layers_of(nodes)
     first = next((i for i, il in enumerate(layers) if il >= 0), 0)
     out: list[str] = []
     after, layer = "other", -1

@@ -25,6 +25,7 @@ _GAP_X, _GAP_Y = 20.0, 14.0
 _THIN = 6.0  # room that an edge takes which passes a rank
 _SWEEPS = 6
 _LANE_GAP, _MARGIN = 34.0, 18.0
+_MANY = 1500  # nodes of one block: no model has so many, a broken file may
 
 Point = tuple[float, float]
 
@@ -80,6 +81,8 @@ def lay_out(
         Sources and targets; ``-1 - p`` is port p, a value from outside.
     """
     n_ports = max((-a for a, _ in edges if a < 0), default=0)
+    if len(small) > _MANY:
+        return _in_rows(len(small), n_ports)
     size = {i: DOT if s else BOX for i, s in enumerate(small)}
     size.update({-1 - p: (0.0, 2.0) for p in range(n_ports)})
     place: dict[int, Point] = {}
@@ -118,6 +121,19 @@ def lay_out(
         routes,
         tuple(lanes),
     )
+
+
+def _in_rows(n: int, n_ports: int) -> Drawing:
+    """Too many nodes to find ways between them: in rows, without edges."""
+    wide = int(n**0.5) + 1
+    step_x, step_y = BOX[0] + _GAP_X, BOX[1] + _GAP_Y
+    places = [
+        (_MARGIN + BOX[0] / 2 + (i % wide) * step_x, _MARGIN + BOX[1] / 2 + (i // wide) * step_y)
+        for i in range(n)
+    ]
+    width, height = 2 * _MARGIN + wide * step_x, 2 * _MARGIN + (n // wide + 1) * step_y
+    lane = ((0.0, 0.0, width, height),)
+    return Drawing(width, height, tuple(places), ((0.0, _MARGIN),) * n_ports, (), lane)
 
 
 def _rounded(points: Sequence[Point]) -> list[Point]:

@@ -14,7 +14,7 @@ from llmviz.ggml.graph import VIEW_OPS
 from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.trace.breakpoints import matches_name
 from llmviz.trace.flow import graph_of
-from llmviz.trace.graph_blocks import part_of
+from llmviz.trace.graph_blocks import layers_of, part_of
 from llmviz.trace.graph_layout import Drawing, lay_out
 
 __all__ = ["Block", "Memory", "Node", "Progress", "Shown", "broken", "progress", "shown"]
@@ -208,7 +208,7 @@ def describe(
     outputs : sequence of Tensor
         Results that are read after the graph has run.
     """
-    layers = _layers(nodes)
+    layers = layers_of(nodes)
     parts = part_of(nodes)
     where = {id(t): i for i, t in enumerate(nodes)}
     runs = _runs(layers)
@@ -246,15 +246,6 @@ def describe(
     blocks = tuple(_block(out, il, first, count) for il, first, count in runs)
     arena = plan.size if plan is not None else 0
     return Shown(tuple(out), blocks, _event_numbers(runs), arena)
-
-
-def _layers(nodes: Sequence[Any]) -> list[int]:
-    """The layer of each node; one that ggml named itself belongs where the next named one does."""
-    out, il = [], -1
-    for t in reversed(nodes):
-        il = il if t.il is None else int(t.il)
-        out.append(il)
-    return out[::-1]
 
 
 def _runs(layers: Sequence[int]) -> list[tuple[int, int, int]]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from llmviz.events import Event
-from llmviz.trace.graph_blocks import PARTS, part_of
+from llmviz.trace.graph_blocks import PARTS, layers_of, part_of
 
 __all__ = ["Computed", "GraphNames", "Pass", "Times"]
 
@@ -52,7 +52,7 @@ class GraphNames:
         return cls(
             tuple(t.name for t in nodes),
             tuple(t.op for t in nodes),
-            np.array([-1 if t.il is None else t.il for t in nodes], np.int32),
+            np.array(layers_of(nodes), np.int32),
             np.array([PARTS.index(p) for p in part_of(nodes)], np.uint8),
         )
 

@@ -13,6 +13,7 @@ from llmviz.sampling import Chain, Greedy
 from llmviz.trace import Debugger
 from llmviz.trace.graph_layout import BOX, DOT, lay_out
 from llmviz.trace.graph_view import broken, describe, progress, shown
+from llmviz.trace.time_parts import parts_of
 
 from . import toy
 
@@ -49,7 +50,7 @@ def graphs() -> st.SearchStrategy:
     return st.integers(1, 16).flatmap(edges)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graphs())
 def test_no_node_lies_on_another_and_data_flows_to_the_right(graph):
     small, lane, edges = graph
@@ -70,6 +71,32 @@ def test_no_node_lies_on_another_and_data_flows_to_the_right(graph):
             xs = [x for x, _ in r.points]
             assert xs == sorted(xs), "inside of a line every edge goes to the right"
     assert lay_out.__wrapped__(small, lane, edges) == drawing, "the same every time"
+
+
+def test_a_block_of_too_many_nodes_is_drawn_without_edges():
+    n = 3000
+    drawing = lay_out((False,) * n, (0,) * n, tuple((i, i + 1) for i in range(n - 1)))
+    assert len(set(drawing.centres)) == n and drawing.routes == ()
+
+
+def test_a_norm_without_a_number_belongs_to_the_layer_around_it(tmp_path):
+    from ..tiny_archs import write_arch
+
+    path = write_arch(tmp_path / "olmo2.gguf", "olmo2")
+    dbg = Debugger(llmviz.load(path), [1, 5, 9], Chain([Greedy()]), n_predict=2, n_ctx=64)
+    dbg.next_token()
+    graph = shown(dbg)
+    assert [b.title for b in graph.blocks] == ["input", "layer 0", "layer 1", "output"]
+    dbg.next_token()
+    graph = shown(dbg)
+    at = progress(dbg, graph)
+    for node in graph.nodes[:: len(graph.nodes) // 6]:
+        dbg.goto(at.start + graph.events[node.index])
+        assert dbg.here.name == node.name, "events go by the engine's own scopes"
+    layers = parts_of(dbg.times.passes[1], "layer")
+    assert [p.name for p in layers if p.depth == 0][:4] == [
+        "embedding", "layer 0", "layer 1", "output",
+    ]  # fmt: skip
 
 
 def test_equal_layers_share_one_drawing(model):
