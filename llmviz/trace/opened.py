@@ -19,6 +19,7 @@ from llmviz.trace.edits import Intervention
 from llmviz.trace.opened_cursor import Cursor
 from llmviz.trace.opened_parts import HeldModel, Past, held_branches, held_edits
 from llmviz.trace.pages import Paged
+from llmviz.trace.records import TokenRecord
 from llmviz.trace.samplings import SamplerRow
 from llmviz.trace.storage_read import Stored
 from llmviz.trace.storage_zip import MOST_BYTES, TraceError
@@ -143,6 +144,11 @@ class Trace(Cursor, Paged):
     def all_events(self) -> Past:
         """Light records of all events."""
         return Past(self._stored.events, len(self._stored.events))
+
+    @property
+    def all_tokens(self) -> list[TokenRecord]:
+        """All tokens, those after the cursor too."""
+        return self._stored.tokens
 
     @property
     def furthest(self) -> int:

@@ -49,7 +49,8 @@ def run_to_html(
 ) -> None:
     """Write a recorded run as one page; see `llmviz.Debugger.to_html`."""
     if isinstance(run, Trace):
-        _write(path, _run_page(run, start, max_bytes, progress))
+        with open_trace(run.path) as own:  # views that stand on this one are left alone
+            _write(path, _run_page(own, start, max_bytes, progress))
         return
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "run.zarr.zip"

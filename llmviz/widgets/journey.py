@@ -12,7 +12,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
-from llmviz.trace import TokenRecord
+from llmviz.trace import TokenRecord, Trace
 
 __all__ = ["Journey", "Pass", "Track"]
 
@@ -125,6 +125,10 @@ class Journey:
         if track is None:
             parent = self._tracks.get(branch.parent) if branch.parent else None
             track = parent.copy(branch.fork_n) if parent else Track()
+            if isinstance(dbg, Trace):  # all of it is known, wherever the cursor stands
+                for record in dbg.all_events:
+                    _see(track, record)
+                track.tokens = list(dbg.all_tokens)
             self._tracks[branch.name] = track
         self.track = track
         if track.seen > branch.furthest:

@@ -91,6 +91,15 @@ class _Tokens(TokensView):
             super().draw()
 
 
+class _Next(FlowView):
+    """Of the flow the next token alone: the page has the rest of every layer."""
+
+    def draw(self) -> None:
+        """Leave out the strips."""
+        super(FlowView, self).draw()
+        self._flow_draw_next()
+
+
 class _Walker(
     TransportView,
     TimelineView,
@@ -101,7 +110,7 @@ class _Walker(
     KVCacheView,
     SamplerView,
     _Tokens,
-    FlowView,
+    _Next,
 ):
     """The views that a page has, standing on one trace; nothing of it is ever displayed."""
 
@@ -126,15 +135,6 @@ class _Walker(
 
     def _draw_window(self, array: np.ndarray) -> None:
         """The page draws windows from the arrays themselves."""
-
-    def _flow_follow(self) -> None:
-        """The page opens layers."""
-
-    def _flow_draw_columns(self) -> None:
-        """The page has the columns of every layer."""
-
-    def _flow_draw_numbers(self) -> None:
-        """The page has their numbers."""
 
 
 @dataclass
@@ -221,7 +221,7 @@ def record(
     Parameters
     ----------
     trace : Trace
-        Its cursor is put back where it stood.
+        Its cursor is moved, and put back where it stood: nobody should follow it.
     max_bytes : int
         What all of it may take in a page.
     most_stops : int

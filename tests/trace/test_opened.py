@@ -316,5 +316,11 @@ def test_the_film_is_shown_where_the_trace_stands(path: Path) -> None:
     assert bare.can_go_back and isinstance(llmviz.show.tokens(bare), widgets.TokensView)
     with pytest.raises(LlmvizError, match="holds no bytes of a file"):
         llmviz.show.gguf(bare)
+    bare.goto(bare.events[40].n)
+    with widgets.TokensView(bare) as view:
+        assert view.n_tokens == len(bare.all_tokens) and view.n_ahead > 0, (
+            "what lies ahead is known"
+        )
+    bare.goto(bare.furthest)
     with widgets.DebuggerPanel(bare) as panel:
         assert panel.can_back and panel.can_prev and not panel.can_restart

@@ -163,7 +163,7 @@ def test_the_page_shows_what_the_views_show(opened: Opened, trace: Trace) -> Non
     pick = random.Random(2)
     stops = [trace.all_events[i].n for i in choose_stops(trace, 10**6)]
     assert len(stops) == len(trace.all_events), "a short run is there as a whole"
-    some = {*pick.sample(stops, 24), stops[0], stops[-1]}
+    some = {*pick.sample(stops, 14), stops[0], stops[-1]}
     kinds = ("kq_soft_max-1", "kv_cells", "logits", "top_p", "token", "l_out-2", "inp_pos")
     some |= {next(r.n for r in trace.all_events if r.name == name) for name in kinds}
     alone = (
@@ -212,7 +212,7 @@ def test_the_page_shows_what_the_views_show(opened: Opened, trace: Trace) -> Non
             empty = all(r["state"] == "place" for r in f.flow_rows)
             for name in known:
                 same(name, found[name], getattr(f, name), empty=empty)
-    assert tensors > 4
+    assert tensors > 3
 
 
 def test_numbers_on_screen_are_the_engine_s(opened: Opened, run: Debugger, trace: Trace) -> None:
@@ -395,10 +395,14 @@ def test_a_view_alone_is_a_page_too(
 
 def test_what_has_no_room_is_left_out_and_said(trace: Trace, html: Path, tmp_path: Path) -> None:
     told: list[float] = []
+    moved: list[int] = []
+    end = trace.on_change(lambda: moved.append(trace.n))
     less = tmp_path / "less.html"
     size = html.stat().st_size - 30_000
     trace.to_html(less, max_bytes=size, progress=told.append)
     assert told == sorted(told) and told[-1] == 1.0
+    assert not moved, "nobody who follows the trace hears of it"
+    end()
     assert less.stat().st_size <= size
     assert "of 3 layers" in less.read_text() or "values of" in less.read_text()
     with pytest.raises(LlmvizError, match="too few"):
