@@ -62,7 +62,7 @@ class AttentionView(EditsView):
         dropped (blocks that did not fit the recorder), node, stage, scale (what scores are
         multiplied with), sinks (whether part of each row's sum is a sink's), high (where the
         colours of scores end), sums (of each row of the softmax over all keys), missing (rows whose
-        scores were not kept), can_fetch, why.
+        scores were not kept), can_fetch, again (seconds that seeing them again takes at most), why.
     """
 
     view_name = "attention"
@@ -172,6 +172,7 @@ class AttentionView(EditsView):
             sinks=shown.sinks,
             missing=len(shown.missing),
             can_fetch=self._heads_overview.can_fill,
+            again=round(float(self.dbg.seconds.get(13, 0.0)), 1) if shown.missing else 0.0,
             why=self._why(shown),
         )
         if self.stage != "softmax":

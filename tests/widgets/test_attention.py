@@ -224,6 +224,20 @@ def test_the_grid_measures_names_what_is_gone_and_fills_it(opened, model) -> Non
 
 
 @pytest.mark.browser
+def test_a_replay_that_would_take_long_is_asked_for(opened, model) -> None:
+    dbg = debug(model)
+    dbg.seconds[13] = 60.0  # as if a long prompt had been computed
+    h = opened(AttentionView(dbg, layer=1))
+    h.page.click("[data-stage=scores]")
+    h.page.wait_for_selector("[data-scores]")
+    assert "again (up to 60.0 s)" in h.page.inner_text("[data-scores]")
+    assert not any(m["ask"] == "scores" for m in h.asked)
+    h.page.click("[data-scores]")
+    h.page.wait_for_function("!window.model.get('attention_about').missing")
+    h.page.wait_for_selector("[data-scores]", state="detached")
+
+
+@pytest.mark.browser
 @pytest.mark.slow
 def test_pictures(opened, smollm2_path, tmp_path) -> None:
     """The stages and the grid of a real model, as the documentation shows them."""
@@ -239,6 +253,8 @@ def test_pictures(opened, smollm2_path, tmp_path) -> None:
             page.click(f"[data-stage={stage}]")
             page.wait_for_function(
                 "s => { const a = window.model.get('attention_about');"
+                " const late = document.querySelector('[data-scores]');"
+                " if (late) late.click();"
                 " return a.stage === s && !a.missing; }",
                 arg=stage,
             )

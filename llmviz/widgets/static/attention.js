@@ -7,6 +7,8 @@ import { ATTENTION_STYLE } from "./attention_style.js";
 
 const STAGES = [["scores", "scores"], ["masked", "scaled + masked"], ["softmax", "softmax"]];
 
+const AT_ONCE = 0.3, SOON = 4; // seconds that a replay may take by itself; when a person has asked
+
 export function attentionZone(host) {
   const { model, ask } = host;
   const { node, body, remark } = card("Attention", { class: "lv-card lv-attention" });
@@ -17,7 +19,9 @@ export function attentionZone(host) {
   const ablate = h("button", { type: "button", class: "lv-button lv-small", "data-edit": "ablate", onclick: () => driver(host).work({ ask: "ablate", layer: model.get("layer"), heads: [model.get("head")] }) });
   const over = overviewZone(host, node);
   const picks = h("div", { class: "lv-row lv-picks" }, h("label", {}, "layer ", slider, layerText), follow, h("span", { class: "lv-pick-heads" }, "head ", heads), ablate);
-  const turns = STAGES.map(([id, name], i) => h("button", { type: "button", class: "lv-button lv-small", "data-stage": id, title: `Key ${i + 1}`, onclick: () => host.set("stage", id) }, h("b", { "aria-hidden": "true" }, i + 1), name));
+  let wanted = false; // a person asked for this stage just now
+  const turnTo = (id) => { wanted = true; host.set("stage", id); };
+  const turns = STAGES.map(([id, name], i) => h("button", { type: "button", class: "lv-button lv-small", "data-stage": id, title: `Key ${i + 1}`, onclick: () => turnTo(id) }, h("b", { "aria-hidden": "true" }, i + 1), name));
   const turnGroup = h("span", { class: "lv-row", role: "group", "aria-label": "Stage. Keys 1, 2 and 3." }, turns.flatMap((b, i) => (i ? [h("span", { class: "lv-att-arrow", "aria-hidden": "true" }, "→"), b] : [b])));
   const says = h("span", { class: "lv-att-says" });
   const turn = h("div", { class: "lv-att-turn" }, turnGroup, says);
@@ -40,7 +44,7 @@ export function attentionZone(host) {
   body.append(h("style", {}, ATTENTION_STYLE), picks, turn, h("div", { class: "lv-att-body" }, main, over.node), empty);
 
   const settleHeads = roving(heads, "button"), settleQueries = roving(queries, "button"), settleKeys = roving(keys, "button"), settleTurns = roving(turnGroup, "button");
-  let at = [0, 0], size = [1, 1], asked = 0, fetched = "";
+  let at = [0, 0], size = [1, 1], asked = 0, fetched = "", fetching = false;
 
   slider.addEventListener("input", () => { layerText.textContent = `${slider.value} of ${model.get("n_layer")}`; });
   slider.addEventListener("change", () => host.set("layer", Number(slider.value)));
@@ -50,7 +54,7 @@ export function attentionZone(host) {
     if (!to || e.ctrlKey || e.metaKey || e.altKey || e.target.matches("input:not([type=range])")) return;
     e.preventDefault();
     e.stopPropagation();
-    host.set("stage", to[0]);
+    turnTo(to[0]);
     host.say(`${to[1]}`);
   });
 
@@ -117,13 +121,21 @@ export function attentionZone(host) {
     })[model.get("stage")]);
   };
 
-  // Scores that went by before anybody asked are computed again, silently.
+  // Scores that went by before anybody asked are computed again, silently where that is done at
+  // once; of a long run it would hold up the next step, so a person asks for it.
+  const fetchScores = async () => {
+    fetching = true;
+    draw();
+    await ask({ ask: "scores" });
+    fetching = false;
+    draw();
+  };
   const fetchMissing = (about) => {
-    const wanted = about.stage !== "softmax" && about.missing && about.can_fetch && !model.get("running");
-    const key = wanted ? [about.stage, model.get("layer"), about.first, about.total, about.missing].join() : "";
-    if (key && key !== fetched) ask({ ask: "scores" });
+    const missing = about.stage !== "softmax" && about.missing && about.can_fetch && !model.get("running");
+    const key = missing ? [about.stage, model.get("layer"), about.first, about.total, about.missing].join() : "", soon = about.again <= (wanted ? SOON : AT_ONCE);
+    if (key && key !== fetched && soon && !fetching) { wanted = false; fetchScores(); }
     fetched = key;
-    return !!wanted;
+    return missing && !soon && !fetching;
   };
 
   const draw = () => {
@@ -132,7 +144,7 @@ export function attentionZone(host) {
     const held = model.get("layers") || [], soft = about.stage === "softmax", masked = about.stage === "masked";
     drawPicks(layer, head, held);
     words(about, layer);
-    const fetching = fetchMissing(about);
+    const late = fetchMissing(about);
     empty.hidden = has;
     main.hidden = !has;
     fill(ablate, `Ablate head ${head}`);
@@ -197,8 +209,9 @@ export function attentionZone(host) {
     high.textContent = soft ? "1 " : "+" + format(most);
     fill(kind, ...(soft ? ["(colour by square root)"] : masked ? [h("i", { class: "lv-att-swatch lv-hatch" }), " masked"] : ["float32, no unit"]));
     const part = n < about.total ? `showing tokens ${about.first}–${axis[n - 1].pos} of ${about.total.toLocaleString("en-US")} · ` : "";
-    note.textContent = part + (fetching ? "computing the scores of earlier passes again …" : soft ? (about.sinks ? "what is missing to 1 went to the sink" : "each row sums to 1 over all tokens") + "; blank: later tokens, never looked at"
-      : (about.missing && about.why ? `${about.why} · ` : "") + "blank: not in the cache yet when this row was computed");
+    fill(note, part + (fetching ? "computing the scores of earlier passes again …" : soft ? (about.sinks ? "what is missing to 1 went to the sink" : "each row sums to 1 over all tokens") + "; blank: later tokens, never looked at"
+      : (about.missing && about.why ? `${about.why} · ` : "") + "blank: not in the cache yet when this row was computed"),
+      late ? h("button", { type: "button", class: "lv-button lv-small", "data-scores": "", title: "Run these passes once more, silently; the run stays where it is", onclick: fetchScores }, `compute the scores of ${about.missing} earlier row${about.missing === 1 ? "" : "s"} again (up to ${about.again.toFixed(1)} s)`) : null);
   };
 
   // The chosen row's sum under its weights, and every row's beside it.
