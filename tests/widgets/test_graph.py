@@ -69,6 +69,21 @@ def test_a_graph_is_sent_once_and_the_run_follows(model):
     assert view.graph_open == [1, 3]
 
 
+def test_the_graph_stays_while_the_next_one_is_built(model):
+    dbg = debug(model, 1)
+    view = GraphView(dbg)
+    first = view.graph
+    dbg.break_on("build_graph")
+    dbg.run()
+    assert view.graph is first
+    assert view.graph_at["done"] == 0 and view.graph_at["reused"] is None
+    dbg.step_over()
+    assert view.graph is not first and view.graph_at["reused"] is False
+    dbg.clear_break()
+    dbg.restart()
+    assert "why" in view.graph and view.graph_at == {}
+
+
 def test_times_are_those_of_the_scheduler(model):
     dbg = debug(model)
     view = GraphView(dbg)
