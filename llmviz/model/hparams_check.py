@@ -11,9 +11,10 @@ from llmviz.errors import GGUFError
 from llmviz.model.keys import Keys
 
 if TYPE_CHECKING:
+    from llmviz.model.arch import ModelWeights
     from llmviz.model.hparams import HParams
 
-__all__ = ["check_hparams", "refuse", "refuse_without_experts"]
+__all__ = ["check_hparams", "check_projections", "refuse", "refuse_without_experts"]
 
 
 def refuse(keys: Keys, key: str, why: str) -> NoReturn:
@@ -48,6 +49,31 @@ def check_hparams(hp: HParams, keys: Keys, arch: Any) -> None:
         )
     if hp.rope_type != "none":
         _check_rotation(hp, keys, arch.partial_rotary)
+    if hp.swa_type != "none" and hp.n_swa == 0:
+        refuse(keys, "{arch}.attention.sliding_window", "0; a window sees at least one token")
+
+
+def check_projections(hp: HParams, weights: ModelWeights, path: str) -> None:
+    """Check that the heads fill the rows that the query and fused matrices make.
+
+    Some architectures take a matrix as wide as the embedding for given, whatever the heads' size.
+
+    Raises
+    ------
+    GGUFError
+        They do not; the field is the matrix.
+    """
+    for il, layer in enumerate(weights.layers):
+        n_q = hp.n_embd_head_k * hp.n_head(il)
+        n_qkv = n_q + hp.n_embd_k_gqa(il) + hp.n_embd_v_gqa(il)
+        for w, n in ((layer.wq, n_q), (layer.wqkv, n_qkv)):
+            if w is not None and w.ne[1] != n:
+                raise GGUFError(
+                    f"tensor '{w.name}' makes rows of {w.ne[1]}; {hp.n_head(il)} query and "
+                    f"{hp.n_head_kv(il)} key/value heads of {hp.n_embd_head_k} need {n}",
+                    field=w.name,
+                    path=path,
+                )
 
 
 def _check_layers_alike(hp: HParams, keys: Keys) -> None:
@@ -56,6 +82,7 @@ def _check_layers_alike(hp: HParams, keys: Keys) -> None:
         ("attention.head_count_kv", hp.n_head_kv_arr),
         ("feed_forward_length", hp.n_ff_arr),
         ("expert_feed_forward_length", hp.n_ff_exp_arr),
+        ("expert_used_count", hp.n_expert_used_arr),
     ):
         if len(values) and (values != values[0]).any():
             refuse(

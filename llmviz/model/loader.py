@@ -16,6 +16,7 @@ from llmviz.ggml.backends.backend import Device, devices_steps
 from llmviz.gguf import GGUF, open_steps
 from llmviz.model.arch import Architecture, ModelWeights, get_arch, supported_archs
 from llmviz.model.hparams import HParams, load_hparams_steps
+from llmviz.model.hparams_check import check_projections
 from llmviz.model.keys import Keys, OverriddenGGUF
 from llmviz.model.model import Model
 from llmviz.model.tensors import TensorLoader
@@ -183,6 +184,7 @@ def _load_tensors(
         loader.done_getting_tensors()
     except ValueError as error:  # a shape that no tensor can have
         raise GGUFError(str(error), path=loader.gguf.path) from error
+    check_projections(hparams, weights, loader.gguf.path)
     for name, leaf in loader.created.items():
         yield Event("data", name, depth + 1, 6, loader.tensors[name].ne, leaf)
     tied = weights.output is weights.tok_embd

@@ -9,6 +9,7 @@ from llmviz.ggml import ops
 from llmviz.model.arch import Architecture, ModelWeights
 from llmviz.model.graph import GraphContext
 from llmviz.model.hparams import HParams
+from llmviz.model.hparams_check import refuse
 from llmviz.model.keys import Keys
 from llmviz.model.tensors import TensorLoader
 
@@ -31,8 +32,11 @@ class Deci(Architecture):
 
     @staticmethod
     def load_arch_hparams(hp: HParams, keys: Keys) -> None:
-        """RMS epsilon."""
+        """RMS epsilon. In the last layer the wanted rows are picked between the halves."""
         hp.f_norm_rms_eps = keys.rms_eps()
+        if hp.n_ff(hp.n_layer - 1) == 0:
+            why = f"the last layer, {hp.n_layer - 1}, has no feed-forward network; it needs one"
+            refuse(keys, "{arch}.feed_forward_length", why)
 
     # tensors
 

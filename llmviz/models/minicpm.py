@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 from llmviz.model.hparams import HParams
+from llmviz.model.hparams_check import refuse
 from llmviz.model.keys import Keys
 from llmviz.models.granite import Granite
 
@@ -30,6 +31,8 @@ class MiniCPM(Granite):
         hp.f_embedding_scale = get("f_embedding_scale", "{arch}.embedding_scale", "f32", 12.0)
         hp.f_residual_scale = get("f_residual_scale", "{arch}.residual_scale", "f32", residual)
         hp.f_logit_scale = get("f_logit_scale", "{arch}.logit_scale", "f32", logits)
+        if hp.f_logit_scale == 0:
+            refuse(keys, "{arch}.logit_scale", "0; the logits are divided by it")
         hp.rope_finetuned = True
 
     @classmethod
