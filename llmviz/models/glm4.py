@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llmviz.ggml import ops
 from llmviz.model.arch import Architecture, Layer, ModelWeights
 from llmviz.model.graph import GraphContext
@@ -57,7 +59,8 @@ class GLM4(Architecture):
     @staticmethod
     def build_graph(g: GraphContext) -> None:
         """One ubatch through all layers to the logits of the rows that are wanted."""
-        settings = {"sections": g.hparams.rope_sections} if g.rope_type == "mrope" else {}
+        mrope = g.rope_type == "mrope"
+        settings: dict[str, Any] = {"sections": g.hparams.rope_sections} if mrope else {}
         cur = g.build_inp_embd(g.weights.tok_embd)
         inp_pos = g.build_inp_pos()
         inp_attn = g.build_attn_inp_kv()
