@@ -100,3 +100,35 @@ def test_greedy_text_is_llama_cpps(llamacpp: ModuleType, smollm2_path: str) -> N
         ids = [int(ctx.get_logits_ith(-1).argmax())]
         ours += ids
     assert ours == theirs
+
+
+@pytest.mark.slow
+def test_every_bit_is_llama_cpps(
+    llamacpp: ModuleType,
+    smollm2_path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    figures: Callable[[str], None],
+) -> None:
+    """With compiled kernels on a processor like llama.cpp's the logits are its own, bit for bit."""
+    from llmviz.ggml.backends import kernels
+
+    monkeypatch.delenv("LLMVIZ_KERNELS", raising=False)
+    if not kernels.usable():
+        pytest.skip("no numba, or a processor without AVX2 and NEON")
+    from llmviz.ggml.backends.kernels.features import AVX2, AVX512
+
+    model = llmviz.load(smollm2_path, weights="quantized")
+    ctx = model.context(n_ctx=256)
+    with llamacpp.Reference(smollm2_path, n_ctx=256) as reference:
+        prompt = reference.tokenize(TEXTS["english"])[:20]
+        errors = []
+        for tokens in (prompt, *([t] for t in prompt[:6])):
+            assert reference.decode(tokens) == 0
+            assert ctx.decode(Batch.get_one(tokens)) == 0
+            theirs, ours = reference.logits_ith(-1), ctx.get_logits_ith(-1)
+            errors.append(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
+    equal = sum(e == 0 for e in errors)
+    figures(f"{equal}/{len(errors)} rows of logits equal bit for bit, worst {max(errors):.1e}")
+    if AVX2 and not AVX512:  # llama.cpp adds in another order there
+        assert equal == len(errors)
+    assert max(errors) < 0.2

@@ -62,20 +62,24 @@ class Kernels:
         ops.rms_norm(x, np.float32(1), np.empty_like(x))
         ops.soft_max(x[None], x, np.float32(1), np.empty_like(x[None]))
         ops.swiglu(x, x, np.empty_like(x))
-        self.attend(x[None], x[None], np.empty((1, 1, 1), np.float32))()
+        two = np.zeros((1, 2, 32), np.float32)
+        for kind in (np.float32, np.float16):
+            self.attend(x[None].astype(kind), x[None], np.empty((1, 1, 1), np.float32))()
+            self.attend(x[None].astype(kind), two, np.empty((1, 2, 1), np.float32))()
         ops.store_half(x, np.zeros(1, np.int64), np.zeros((1, 32), np.uint16), np.empty_like(x))
 
     @staticmethod
     def attend(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> Callable[[], None]:
-        """Each head's one row times the rows of its kv head's matrix, to be called again and again.
+        """Each head's rows times the rows of its kv head's matrix, to be called again and again.
 
         Parameters
         ----------
-        a : float32[n_head_kv, n, k]
-            Rows contiguous, k a multiple of 32.
-        b : float32[n_head, 1, k]
+        a : float32 or float16[n_head_kv, n, k]
+            Rows contiguous, k a multiple of 32 (of 8 where m > 1). With half floats b is rounded to
+            them first, as ggml does.
+        b : float32[n_head, m, k]
             Rows contiguous.
-        out : float32[n_head, 1, n]
+        out : float32[n_head, m, n]
             Contiguous.
         """
         args = (
@@ -87,7 +91,23 @@ class Kernels:
             len(b) // len(a),
             b.shape[2],
         )
+        if b.shape[1] > 1:
+            more, is_half = (*args, b.strides[1]), a.dtype == np.float16
+            chain = bool(b.flags.c_contiguous)  # ggml's matrix product takes only such rows
+            one = np.empty(b.shape[2], np.float32)
+
+            def run_few(keep: object = (a, b)) -> None:
+                ops.few_rows_dot(more, is_half, chain, one, out)
+
+            return run_few
         flat = out.reshape(len(b), -1)
+        if a.dtype == np.float16:
+            rounded = np.empty((len(b), b.shape[2]), np.float32)
+
+            def run_half(keep: object = (a, b)) -> None:
+                ops.rows_dot_half(args, rounded, flat)
+
+            return run_half
 
         def run(keep: object = (a, b)) -> None:  # their memory is used by address
             ops.rows_dot(args, flat)

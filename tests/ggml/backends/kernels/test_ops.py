@@ -70,6 +70,28 @@ def test_attend(kernels, rng):
     close(out[:, 0], expected)
 
 
+def test_attend_half(kernels, rng):
+    """A cache of half floats: the query is rounded to them too."""
+    k = rng.standard_normal((3, 256, 64)).astype(np.float16)
+    q = rng.standard_normal((9, 1, 64)).astype(F)
+    out = np.empty((9, 1, 256), F)
+    kernels.attend(k, q, out)()
+    rounded = q[:, 0].astype(np.float16).astype(np.float64)
+    close(out[:, 0], np.einsum("hd,hnd->hn", rounded, np.repeat(k.astype(np.float64), 3, 0)))
+
+
+@pytest.mark.parametrize("kind", [F, np.float16])
+def test_attend_few(kernels, rng, kind):
+    """Several tokens, heads interleaved as queries are, or one after the other as shares are."""
+    k = rng.standard_normal((3, 128, 64)).astype(kind)
+    q = rng.standard_normal((5, 9, 64)).astype(F).transpose(1, 0, 2)
+    for b in (q, np.ascontiguousarray(q)):
+        out = np.empty((9, 5, 128), F)
+        kernels.attend(k, b, out)()
+        rounded = b.astype(kind).astype(np.float64)
+        close(out, np.einsum("htd,hnd->htn", rounded, np.repeat(k.astype(np.float64), 3, 0)))
+
+
 def test_store_half(kernels, rng):
     rows = rng.standard_normal((2, 12)).astype(F)
     rows[0, :3] = [1e6, 1e-8, np.inf]
