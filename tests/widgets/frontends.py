@@ -221,6 +221,13 @@ class Front:
         self.page.wait_for_timeout(50)  # nobody clicks faster
         return float(self.page.evaluate(STEP, [OUTPUT, action]))
 
+    def worked(self) -> dict[str, float]:
+        """Seconds of processor time that the page's main thread has taken, layouts it has made."""
+        send = self._cdp.send
+        send("Performance.enable", {"timeDomain": "threadTicks"})
+        found = {m["name"]: m["value"] for m in send("Performance.getMetrics")["metrics"]}
+        return {"seconds": found["TaskDuration"], "layouts": found["LayoutCount"]}
+
     def memory(self) -> dict[str, float]:
         """After a garbage collection: MiB of JavaScript, and counts of DOM nodes and listeners."""
         send = self._cdp.send
