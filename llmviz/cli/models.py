@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from llmviz import hub
-from llmviz.cli.output import JsonOption, examples, human_bytes, stdout, table, write_json
+from llmviz.cli.output import JsonOption, examples, human_bytes, stderr, stdout, table, write_json
 from llmviz.model.arch import supported_archs
 
 EXAMPLES = examples("llmviz models", "llmviz models fetch smollm2-135m")
@@ -69,5 +69,24 @@ def fetch(
         typer.Argument(help="Name of a known model, or hf:owner/repository/file.gguf."),
     ],
 ) -> None:
-    """Fetch a model into the cache, check it, print its path."""
-    print(hub.resolve(name))
+    """Fetch a model into the cache, check it, make its kernels ready, print its path."""
+    path = hub.resolve(name)
+    _make_ready(path)
+    print(path)
+
+
+def _make_ready(path: object) -> None:
+    """Compile what products with this file's tensor types need, where that has not been done."""
+    from llmviz.ggml.backends import kernels
+    from llmviz.ggml.dots import DOTS
+    from llmviz.ggml.types import TYPES
+    from llmviz.gguf import open_gguf
+
+    if not kernels.usable():
+        return
+    with open_gguf(str(path)) as gguf:
+        types = sorted({t.type for t in gguf.tensor_infos.values() if t.type in DOTS})
+    if types and not kernels.warm(types):
+        names = ", ".join(TYPES[t].name for t in types)
+        stderr().print(f"compiling kernels for {names}, once", style="dim")
+        kernels.compile_now(types)
