@@ -377,7 +377,7 @@ def test_a_patch_of_some_tokens_goes_part_of_the_way(model):
 
 
 PARIS = [504, 3575, 282, 4649, 314]  # "The capital of France is"
-LAYERS = 4  # of SmolLM2's thirty: all are alike, and a test must be quick
+LAYERS = 2  # of SmolLM2's thirty: all are alike, and a test must be quick
 
 
 def rewritten(path, out, half):
@@ -423,11 +423,12 @@ def test_smollm2_against_its_requantization_opens_where_they_part(smollm2_path, 
         before = [d for d in c.nodes if d.i < first.i]
         assert all(d.error <= 5e-4 for d in before) and first.error > 5e-4
         assert c.nodes[0].name == "embd" and 0 < c.nodes[0].error < 5e-4  # half floats round
-        assert all(d.difference is not None for d in c.nodes) and len(c.nodes) > 70
-        assert "another file type" in c.report() and c.a.label == "q4_1.gguf"
+        assert all(d.difference is not None for d in c.nodes) and len(c.nodes) > 40
+        types = next(m for m in c.matches if m.what == "file type")
+        assert not types.same and c.a.label == "q4_1.gguf"
         a, b, note = c.fitted(first)
         error = np.linalg.norm(a.astype(float) - b) / np.linalg.norm(a.astype(float))
         assert error == pytest.approx(first.error) and note == ""
         c.tolerance = 1.0
         assert c.first is None or c.first.error > 1.0
-        figures(f"first {first.name} {first.error:.2e}, KL {c.logits(0).kl:.2e}")
+        figures(f"first {first.name}, relative error {first.error:.2e}")
