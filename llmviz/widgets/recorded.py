@@ -422,7 +422,9 @@ def _add_arrays(out: Recording, trace: Trace, stops: list[int], max_bytes: int) 
         shown = ", ".join(map(str, sorted(map(int, layers)))) or "none"
         out.left_out.append(f"attention of {held - len(layers)} of {held} layers (here: {shown})")
     room = max_bytes - out.arrays.packed_size()
-    out.flow, out.core["flow"], missing = flow_of(trace, room)
+    out.flow, out.core["flow"], missing = flow_of(
+        trace, room, [il for il in trace.recorder.attention if str(il) not in layers]
+    )
     if missing:
         out.left_out.append(missing)
     room -= out.flow.packed_size()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
 
@@ -38,8 +39,12 @@ class _Columns(FlowView):
         return dict(self.flow)
 
 
-def flow_of(trace: Trace, room: int) -> tuple[Arrays, dict[str, Any], str]:
+def flow_of(
+    trace: Trace, room: int, left_out: Collection[int] = ()
+) -> tuple[Arrays, dict[str, Any], str]:
     """What the flow view needs of as many layers as there is room for, evenly over the model.
+
+    Of layers whose attention was left out there is no inside either: its middle would be missing.
 
     Returns
     -------
@@ -48,7 +53,7 @@ def flow_of(trace: Trace, room: int) -> tuple[Arrays, dict[str, Any], str]:
         a sentence that says what is missing, empty where nothing is.
     """
     n_layer = int(trace.model.hparams.n_layer)
-    kept = [il for il in range(n_layer) if _is_kept(trace, il)]
+    kept = [il for il in range(n_layer) if _is_kept(trace, il) and il not in left_out]
     if not kept:
         return Arrays(), {}, "the flow: no layer's nodes were kept (dbg.keep_all() before the run)"
     for every in range(1, len(kept) + 1):

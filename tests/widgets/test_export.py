@@ -25,6 +25,8 @@ from llmviz.trace.pages import Paged
 from llmviz.trace.scores import STAGES
 from llmviz.widgets.export import run_to_html
 from llmviz.widgets.recorded import choose_stops
+from llmviz.widgets.recorded_arrays import attention_of
+from llmviz.widgets.recorded_flow import flow_of
 from llmviz.widgets.transport import TransportView
 
 from . import host
@@ -408,6 +410,12 @@ def test_what_has_no_room_is_left_out_and_said(trace: Trace, html: Path, tmp_pat
     with pytest.raises(LlmvizError, match="too few"):
         trace.to_html(tmp_path / "none.html", max_bytes=10_000)
     assert not (tmp_path / "none.html").exists()
+    trace.goto(trace.furthest)
+    part, layers, held = attention_of(trace, 9_000)
+    assert part.packed_size() <= 9_000 and 0 < len(layers) < held == 3
+    strips, about, missing = flow_of(trace, 10**7, [1])
+    assert list(about["layers"]) == ["0", "2"] and "1 of 3 layers" in missing
+    assert flow_of(trace, strips.packed_size() - 1, [1])[1]["layers"].keys() == {"0"}
     few = choose_stops(trace, 120)
     assert len(few) <= 120
     numbers = {trace.all_events[i].n for i in few}
