@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
@@ -38,6 +39,20 @@ def test_a_page_and_a_trace(tiny_model: Callable[..., str], tmp_path: Path) -> N
     assert re.sub("<title>.*", "", again.read_text()) == re.sub("<title>.*", "", page.read_text())
 
 
+def test_llama_cpp_itself(
+    llamacpp: ModuleType, tiny_model: Callable[..., str], tmp_path: Path
+) -> None:
+    saved = tmp_path / "theirs.zarr.zip"
+    told = run(
+        *(tiny_model(), "-p", "The cat", "-n", 2, "--temp", 0, "--ctx", 64),
+        *("--engine", "llama.cpp", "--save", saved),
+    )
+    assert "2 tokens, stopped by n_predict" in told
+    with llmviz.open_trace(saved) as trace:
+        assert trace.engine == "llama.cpp"
+        assert trace.recorder.value("attn_norm-1") is not None, "every layer's flow is there"
+
+
 @pytest.mark.parametrize(
     ("args", "why"),
     [
@@ -45,6 +60,8 @@ def test_a_page_and_a_trace(tiny_model: Callable[..., str], tmp_path: Path) -> N
         (("--html", ".", "-p", "x"), "is a folder"),
         (("--html", "run.html"), "needs a prompt"),
         (("--html", "run.html", "-p", "x", "--jsonl"), "they record nothing"),
+        (("-p", "x", "--engine", "llama.cpp"), "--html or --save"),
+        (("-p", "x", "--engine", "vllm"), "llmviz or llama.cpp"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_the_work(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import llmviz
 from llmviz.cli.generate import make_chain, read_prompt
 from llmviz.cli.output import human_bytes, loading, open_file, stderr
 from llmviz.errors import LlmvizError
+from llmviz.sampling import Chain
 
-__all__ = ["BUDGET", "record_run", "trace_to_page"]
+__all__ = ["BUDGET", "ENGINE", "record_run", "trace_to_page"]
 
 BUDGET = 1 << 30
+ENGINE = "llama.cpp"
 SLICE = 0.25  # seconds between two looks at the progress
 
 
@@ -30,8 +33,11 @@ def record_run(
     temp: float,
     html: Path | None,
     save: Path | None,
+    engine: str = "llmviz",
 ) -> None:
     """Generate from a prompt, and write what was recorded as a page, as a trace, or both.
+
+    `engine` is ``"llmviz"`` or ``"llama.cpp"``.
 
     Raises
     ------
@@ -41,13 +47,29 @@ def record_run(
     for target in (html, save):
         if target is not None:
             check_writable(target)
-    path = open_file(file)
-    vocabulary = llmviz.load(path, vocab_only=True)
-    text = read_prompt(vocabulary, prompt, chat)
     chain = make_chain(seed, temp, 40, 0.95, 0.05, 1.0)
-    with llmviz.Debugger(
-        str(path), text, chain, n_predict=n_predict, budget=BUDGET, n_ctx=n_ctx
-    ) as dbg:
+    run = _run_llamacpp if engine == ENGINE else _run_llmviz
+    with run(open_file(file), prompt, chat, chain, n_predict, n_ctx) as recorded:
+        told = _told(recorded, seed if temp > 0 else None)
+        stderr().print(Text(told, style="dim"), soft_wrap=True)
+        if save is not None:
+            with loading(f"writing {save.name}"):
+                recorded.save(save)
+            _say_written(save)
+        if html is not None:
+            if save is not None:
+                trace_to_page(save, html)
+            else:
+                _page(recorded, html)
+
+
+def _run_llmviz(
+    path: Path, prompt: str, chat: bool, chain: Chain, n_predict: int, n_ctx: int
+) -> Any:
+    """A debugger at the end of its run."""
+    text = read_prompt(llmviz.load(path, vocab_only=True), prompt, chat)
+    dbg = llmviz.Debugger(str(path), text, chain, n_predict=n_predict, budget=BUDGET, n_ctx=n_ctx)
+    try:
         dbg.keep_all()
         with loading("recording") as move:
             dbg.start("to-end")
@@ -55,16 +77,22 @@ def record_run(
                 move(sum(not k.given for k in dbg.tokens) / n_predict)
         if dbg.error is not None:
             raise LlmvizError(f"the run stopped with an error: {dbg.error}")
-        stderr().print(Text(_told(dbg, seed if temp > 0 else None), style="dim"), soft_wrap=True)
-        if save is not None:
-            with loading(f"writing {save.name}"):
-                dbg.save(save)
-            _say_written(save)
-        if html is not None:
-            if save is not None:
-                trace_to_page(save, html)
-            else:
-                _page(dbg, html)
+    except BaseException:
+        dbg.close()
+        raise
+    return dbg
+
+
+def _run_llamacpp(
+    path: Path, prompt: str, chat: bool, chain: Chain, n_predict: int, n_ctx: int
+) -> Any:
+    """A recording of llama.cpp; it reads the file itself, also one that llmviz cannot run."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    given = [{"role": "user", "content": text}] if chat else text
+    with loading(f"recording {ENGINE}") as move:
+        return llmviz.record_llamacpp(
+            path, given, chain=chain, n_predict=n_predict, budget=BUDGET, n_ctx=n_ctx, progress=move
+        )
 
 
 def trace_to_page(trace: Path, html: Path) -> None:

@@ -17,7 +17,7 @@ from rich.text import Text
 from llmviz.batch import Batch
 from llmviz.cli.generate import ChatOption, ContextOption, open_context, read_prompt
 from llmviz.cli.output import examples, stdout, write_json
-from llmviz.cli.record import record_run, trace_to_page
+from llmviz.cli.record import ENGINE, record_run, trace_to_page
 from llmviz.errors import LlmvizError
 from llmviz.events import Event
 
@@ -27,6 +27,7 @@ EXAMPLES = examples(
     'llmviz trace model.gguf -p "Hello" --jsonl > nodes.jsonl',
     'llmviz trace smollm2-135m -p "The capital of France is" -n 20 --html run.html',
     'llmviz trace smollm2-135m -p "Hello" -n 20 --save run.zarr.zip',
+    'llmviz trace model.gguf -p "Hello" --engine llama.cpp --html theirs.html',
     "llmviz trace run.zarr.zip --html run.html",
 )
 SAVED = ".zip"
@@ -74,6 +75,9 @@ def trace(
     temp: Annotated[
         float, typer.Option(help="Temperature of a recorded run; 0: the likeliest token.")
     ] = 0.8,
+    engine: Annotated[
+        str, typer.Option(help="What computes a recorded run: llmviz or llama.cpp itself.")
+    ] = "llmviz",
 ) -> None:
     """Decode a prompt and print every node: name, operation, sources, shape and sum.
 
@@ -84,6 +88,8 @@ def trace(
             raise LlmvizError(f"{file} is a saved trace: all that can be asked of it is --html")
         trace_to_page(Path(file), html)
         return
+    if engine not in ("llmviz", ENGINE):
+        raise LlmvizError(f"--engine is llmviz or {ENGINE}, not {engine!r}")
     if prompt is None:
         raise LlmvizError("a run needs a prompt: give it with -p")
     if html is not None or save is not None:
@@ -99,8 +105,11 @@ def trace(
             temp=temp,
             html=html,
             save=save,
+            engine=engine,
         )
         return
+    if engine != "llmviz":
+        raise LlmvizError(f"--engine {engine} records a run: say where to, with --html or --save")
     wanted = _matcher(filter_)
     model, context = open_context(file, ctx)
     ids = model.vocab.tokenize(read_prompt(model, prompt, chat), parse_special=True)

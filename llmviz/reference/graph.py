@@ -185,8 +185,8 @@ class _Ranks:
     """How many of a tensor's four sizes count, which ggml does not keep: ``[64, 1]`` may be a row
     or a matrix of one column.
 
-    As many as the op gives for those of its sources; and at least as many as the same node had in
-    an earlier ubatch, which may have had more tokens.
+    As many as the same node had in an earlier ubatch, which mostly had more tokens; else what the
+    op makes of those of its sources. At least those that are not 1.
     """
 
     def __init__(self) -> None:
@@ -206,11 +206,12 @@ class _Ranks:
     ) -> tuple[int, int]:
         """The rank, and which one of the tensors of this name and op in its graph it is."""
         least = max((i + 1 for i, n in enumerate(ne) if n != 1), default=1)
-        rank = max(least, self._by_op(name, op, ne, src, params))
         nth = self._count.get((name, op), 0)
         self._count[name, op] = nth + 1
         key = (name, op, nth)
-        self._before[key] = rank = max(rank, self._before.get(key, 1))
+        before = self._before.get(key)
+        rank = max(least, self._by_op(name, op, ne, src, params) if before is None else before)
+        self._before[key] = rank
         return rank, nth
 
     def _by_op(

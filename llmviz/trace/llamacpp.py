@@ -87,7 +87,7 @@ def record_llamacpp(
     watch: Names = "*",
     keep_logits: bool = True,
     budget: int = BUDGET,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], Any] | None = None,
     **params: Any,
 ) -> Recording:
     """Run a model through llama.cpp and record the run.

@@ -114,9 +114,12 @@ class Observer:
 
     def meet(self, tensor: GraphTensor) -> None:
         """See `llmviz.reference.graph.Watcher`."""
-        if tensor.il < 0 and tensor.numbered:
-            tensor.il = self._layer
-        self._enter_layer(tensor.il)
+        il = tensor.il
+        if il < 0 and not _leaves(tensor, self._layer):
+            il = self._layer  # one named without its layer, between nodes of it
+            if tensor.numbered:
+                tensor.il = il
+        self._enter_layer(il)
         if tensor.op == "SET_ROWS" and len(tensor.src) > 1:
             self._written(tensor, tensor.src[1])
 
@@ -162,6 +165,13 @@ class Observer:
         cells.seq[0, where] = True
         depth = self._depth + 2 + (self._layer >= 0)
         self.see(Event("data", f"kv_cells{end}", depth, 13, cells))
+
+
+def _leaves(tensor: GraphTensor, layer: int) -> bool:
+    """Whether a node named without a layer comes after it: it works on what the layer gives."""
+    if tensor.numbered:
+        return False
+    return tensor.name.startswith("result_") or any(s.name == f"l_out-{layer}" for s in tensor.src)
 
 
 class ForeignContext:
