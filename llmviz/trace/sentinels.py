@@ -227,7 +227,7 @@ class Sentinels:
 
     def _forget_other_runs(self) -> None:
         """Norms of events that came after an edit that is new, or gone, say nothing any more."""
-        now = {e.id: e.n for e in self._dbg.branch.edits}
+        now = {e.id: e.n for e in self._dbg._branches.current.edits}
         if now != self._edits:
             other = {
                 k: v for k, v in (now | self._edits).items() if now.get(k) != self._edits.get(k)
@@ -276,7 +276,7 @@ class Sentinels:
 
     def _find(self, kind: str, event: Event, n: int, text: str) -> None:
         dbg = self._dbg
-        edits = tuple(e.id for e in dbg.branch.edits if e.n <= n)
+        edits = tuple(e.id for e in dbg._branches.current.edits if e.n <= n)
         pass_ = dbg.recorder.passes - 1
         sentinel = self._all[kind]
         for key, f in self._found.items():
