@@ -127,8 +127,11 @@ class Flow(Numbers):
             self._ask(cache=False)
         self._lay_out()
         self._positions = {}
+        hparams = getattr(getattr(self.dbg, "model", None), "hparams", None)
+        parts = getattr(hparams, "n_pos_per_embd", 1)  # with M-RoPE the input holds four of them
         for kept in recorder.values("inp_pos")[-passes:]:
-            self._positions[kept.pass_] = (kept.array.reshape(-1), np.arange(kept.array.size))
+            pos = kept.array.reshape(parts, -1)[0]
+            self._positions[kept.pass_] = (pos, np.arange(pos.size))
         for kept in recorder.values("out_ids")[-passes:]:
             if kept.pass_ in self._positions:
                 pos = self._positions[kept.pass_][0]
