@@ -220,7 +220,7 @@ def test_the_page_shows_what_the_views_show(opened: Opened, trace: Trace) -> Non
 def test_numbers_on_screen_are_the_engine_s(opened: Opened, run: Debugger, trace: Trace) -> None:
     page = opened.page
     page.evaluate("(n) => llmviz.goto(n)", run.furthest)
-    opened.set(layer=1, head=2, query=-1, key=-1, pinned=True, view="attention")
+    opened.set(layer=1, head=2, query=-1, key=-1, stage="softmax", pinned=True, view="attention")
     page.wait_for_selector(".lv-attention .lv-att-key")
     shown = page.eval_on_selector_all(
         ".lv-att-key [data-value]", "all => all.map((x) => [x.dataset.value, x.dataset.ref])"
