@@ -96,11 +96,10 @@ def _named(tensor: Any, dbg: Any) -> tuple[Any, str]:
     if parent is not None:
         return parent, f"{short(tensor.name, 60)} was named by ggml; it is made from {parent.name}"
     built = getattr(dbg.ctx, "graph", None)
-    graph = built.gf.nodes if built is not None else ()
     after = False
-    for node in graph:
+    for node in built.gf.nodes if built is not None else ():
         after = after or node is tensor
-        if after and getattr(node, "origin", ()):
+        if after and getattr(node, "origin", None):
             return node, f"{short(tensor.name, 60)} was named by ggml on the way to {node.name}"
     return SimpleNamespace(name="", origin=()), ""
 
