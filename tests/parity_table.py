@@ -32,7 +32,7 @@ from llmviz.batch import Batch
 from llmviz.hub import resolve
 
 ROOT = Path(__file__).parent.parent
-EXACT = {"n_ctx": 512, "type_k": "f32", "type_v": "f32"}
+EXACT = {"n_ctx": 512, "type_k": "f32", "type_v": "f32", "swa_full": False}
 UBATCH = 8
 
 
@@ -182,7 +182,8 @@ Compared: {versions}.
 A node's error is `|ours - theirs| / |theirs|` over all its values. With `weights="f32"` llmviz
 multiplies decoded weights with float32 activations; llama.cpp rounds activations to eight bits
 where weights are quantized, so there the two differ by the rounding. `weights="quantized"` rounds
-as llama.cpp does.
+as llama.cpp does. Where an architecture has GELU, llama.cpp looks it up for a value rounded to 16
+bits, and one value in a thousand rounds the other way.
 """
 
 TITLES = {
