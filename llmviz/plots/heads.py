@@ -13,7 +13,7 @@ from llmviz.errors import LlmvizError
 from llmviz.plots._view import NothingToDraw, drawn
 from llmviz.plots.style import PLAIN, Canvas, Style, make_style, quiet_axes
 from llmviz.plots.text import percent, piece
-from llmviz.trace.shares import Split, split, words
+from llmviz.trace.shares import NotKept, Split, split, words
 
 __all__ = ["heads"]
 
@@ -49,10 +49,12 @@ def heads(
     style = make_style(theme, size, for_print)
     try:
         found = split(dbg, token)
-    except LlmvizError as error:
+    except NotKept as error:
         raise NothingToDraw(
             f"{error}. llmviz.show.heads(dbg).measure() computes the token's pass once more"
         ) from error
+    except LlmvizError as error:
+        raise NothingToDraw(str(error)) from error
     a = found.shares
     n_layer, n_head = a.heads.shape
     name = piece(found.text, 24)

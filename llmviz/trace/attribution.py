@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from llmviz.model.model import Model
     from llmviz.trace.recorder import Recorder
 
-__all__ = ["Attribution", "attribute", "attribution_names"]
+__all__ = ["Attribution", "attribute", "attribution_names", "check_splittable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Attribution:
     embedding : float
         Share of the token's own embedding.
     biases : float
-        Share of output biases of attention and feed-forward, where the file has them.
+        Share of the biases of attention's output and of the logits, where the file has them.
     """
 
     token: int
@@ -63,8 +63,44 @@ class Attribution:
 def attribution_names(model: Model) -> frozenset[str]:
     """The nodes whose values `attribute` needs; hand ``names.__contains__`` to `Recorder.ask`."""
     layers = range(model.hparams.n_layer)
-    names = {f"{node}-{il}" for node in ("kqv_out", "ffn_out") for il in layers}
-    return frozenset(names | {"embd", f"l_out-{model.hparams.n_layer - 1}"})
+    names = {f"kqv_out-{il}" for il in layers} | {_ffn_name(model, il) for il in layers}
+    return frozenset(names | {_embedding_name(model), f"l_out-{model.hparams.n_layer - 1}"})
+
+
+def check_splittable(model: Model) -> None:
+    """Refuse a model with layers that lack heads or a feed-forward network.
+
+    Raises
+    ------
+    LlmvizError
+        Which layer, and what it lacks.
+    """
+    hp = model.hparams
+    for il in range(hp.n_layer):
+        lacks = "a feed-forward network" if not hp.n_ff(il) and not hp.n_expert else ""
+        if hp.n_head(il) != hp.n_head() or not hp.n_head_kv(il):
+            lacks = f"the {hp.n_head()} heads of layer 0"
+        if lacks:
+            raise LlmvizError(
+                f"layer {il} of this model lacks {lacks}: a logit is split into shares of heads "
+                "and feed-forward networks only where all layers have them"
+            )
+
+
+def _ffn_name(model: Model, il: int) -> str:
+    """The node that the layer adds to the stream: experts without a shared one have a name of
+    their own.
+    """
+    weights = getattr(model, "weights", None)
+    if weights is not None and il < len(weights.layers):
+        layer = weights.layers[il]
+        if layer.ffn_gate_inp is not None and layer.ffn_gate_shexp is None:
+            return f"ffn_moe_out-{il}"
+    return f"ffn_out-{il}"
+
+
+def _embedding_name(model: Model) -> str:
+    return "inp_scaled" if getattr(model, "arch", "") == "gemma3" else "embd"
 
 
 def attribute(model: Model, recorder: Recorder, token: int) -> Attribution:
@@ -81,8 +117,10 @@ def attribute(model: Model, recorder: Recorder, token: int) -> Attribution:
     Raises
     ------
     LlmvizError
-        A value was not kept, the values are of different passes, or there is no such token.
+        A value was not kept, the values are of different passes, there is no such token, or a
+        layer lacks heads or a feed-forward network.
     """
+    check_splittable(model)
     hp, weights = model.hparams, model.weights
     if weights is None or weights.output is None or weights.output_norm is None:
         raise LlmvizError("the model has no output matrix to split a logit with")
@@ -110,14 +148,16 @@ def attribute(model: Model, recorder: Recorder, token: int) -> Attribution:
     heads = np.zeros((hp.n_layer, n_head), np.float32)
     ffn = np.zeros(hp.n_layer, np.float32)
     biases = 0.0
+    if weights.output_b is not None:
+        biases = float(decoded(weights.output_b)[token])
     for il, layer in enumerate(weights.layers):
         assert layer.wo is not None
         through = direction @ decoded(layer.wo)  # [n_embd_head * n_head]
         heads[il] = (last(f"kqv_out-{il}") * through).reshape(n_head, head).sum(axis=1)
-        ffn[il] = direction @ last(f"ffn_out-{il}")
+        ffn[il] = direction @ last(_ffn_name(model, il))
         if layer.wo_b is not None:
             biases += float(direction @ decoded(layer.wo_b))
-    embedding = float(direction @ last("embd"))
+    embedding = float(direction @ last(_embedding_name(model)))
     if len(passes) > 1:
         raise LlmvizError(
             "the values kept are of different passes: let the pass come to its end, then ask again"

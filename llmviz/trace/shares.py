@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from llmviz.errors import LlmvizError
-from llmviz.trace.attribution import Attribution, attribute, attribution_names
+from llmviz.trace.attribution import (
+    Attribution,
+    attribute,
+    attribution_names,
+    check_splittable,
+)
 from llmviz.trace.kept import LAST_ROW, Kept
 from llmviz.trace.records import Alternative
 from llmviz.trace.shown import candidates
@@ -124,6 +129,7 @@ def split(dbg: Any, token: int = -1) -> Split:
         raise LlmvizError("there are no logits yet: press Next token, or run to step 14")
     if getattr(model, "weights", None) is None:
         raise LlmvizError("this run has no model whose weights could split a logit")
+    check_splittable(model)
     start = pass_start(dbg)
     final = f"l_out-{model.hparams.n_layer - 1}"
     ended = [k for k in _copies(recorder, final) if start < k.n < recorder.logits_n]

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiny_archs import write_arch
 
 import llmviz
 from llmviz.errors import LlmvizError
 from llmviz.sampling import Chain, Greedy
 from llmviz.trace import Debugger
 from llmviz.trace.attribution import attribute, attribution_names
+from llmviz.trace.shares import split
 
 
 def _run(model: Any, prompt: Any, n: int) -> Debugger:
@@ -33,6 +35,48 @@ def test_shares_sum_to_the_logit(tiny_model: Any, variant: str, n: int) -> None:
         share = attribute(model, dbg.recorder, token)
         assert share.logit == pytest.approx(float(logits[token]), rel=1e-4, abs=1e-4)
         assert share.heads.shape == (model.hparams.n_layer, model.hparams.n_head())
+
+
+MOE: dict[str, Any] = {
+    "expert_count": 4,
+    "expert_used_count": 2,
+    "expert_feed_forward_length": 32,
+    "expert_shared_count": 1,
+    "leading_dense_block_count": 1,
+    "attention.sliding_window": 8,
+}
+
+
+@pytest.mark.parametrize("arch", ["llama", "deepseek", "gpt-oss", "qwen3moe", "exaone"])
+def test_experts_have_a_share(tmp_path: Path, arch: str) -> None:
+    """With a shared expert, dense layers and sinks: where the stream is a plain sum."""
+    model = llmviz.load(write_arch(tmp_path / "x.gguf", arch, keys=MOE, optional=("*gate_exps*",)))
+    dbg = _run(model, [1, 262, 270, 281], 2)
+    token = dbg.tokens[-1].id
+    share = attribute(model, dbg.recorder, token)
+    logit = float(dbg.ctx.get_logits_ith(-1)[token])
+    assert share.logit == pytest.approx(logit, rel=1e-4, abs=1e-4)
+    assert np.abs(share.ffn).min() > 0
+
+
+def test_the_bias_of_the_logits_counts(tmp_path: Path) -> None:
+    model = llmviz.load(write_arch(tmp_path / "x.gguf", "qwen2", optional=("output*", "*.bias")))
+    dbg = _run(model, [1, 262, 270], 1)
+    share = attribute(model, dbg.recorder, 17)
+    assert share.logit == pytest.approx(float(dbg.ctx.get_logits_ith(-1)[17]), rel=1e-4, abs=1e-4)
+    assert share.biases != 0
+
+
+def test_layers_without_a_half_are_refused(tmp_path: Path) -> None:
+    for keys, why in (
+        ({"attention.head_count_kv": [2, 0]}, "layer 1 of this model lacks the 4 heads"),
+        ({"attention.head_count": [4, 2]}, "layer 1 of this model lacks the 4 heads"),
+        ({"block_count": 3, "feed_forward_length": [96, 0, 96]}, "layer 1 .* a feed-forward"),
+    ):
+        model = llmviz.load(write_arch(tmp_path / "x.gguf", "deci", keys=keys))
+        dbg = _run(model, [1, 262, 270, 281], 1)
+        with pytest.raises(LlmvizError, match=why):
+            split(dbg)
 
 
 def test_the_last_layers_heads_are_exact(tiny_model: Any) -> None:
