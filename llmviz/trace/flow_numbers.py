@@ -14,6 +14,8 @@ import numpy as np
 from llmviz.trace.flow_graph import Column, Layout, stem
 from llmviz.trace.flow_strips import EARLIER, NOW, Strip, bins_of, ends, strongest
 from llmviz.trace.flow_wanted import cache_names
+from llmviz.trace.records import read_cells
+from llmviz.trace.scores import cells_of, entering
 
 if TYPE_CHECKING:
     from llmviz.trace.flow import Row
@@ -189,7 +191,11 @@ class Numbers:
         cells = self.dbg.recorder.cells
         if cells is None:
             return {}
-        return {int(p): i for i, p in reversed(list(enumerate(cells.pos))) if p >= 0}
+        pos = cells.pos
+        if cells_of(self.dbg, self.layer) != "kv_cells":  # a layer with a window has its own cells
+            parts = getattr(getattr(self.dbg.ctx, "memory", None), "caches", {})
+            pos = read_cells(parts["_swa"].cells)[0] if "_swa" in parts else pos
+        return {int(p): i for i, p in reversed(list(enumerate(pos))) if p >= 0}
 
     def cells(self) -> np.ndarray:
         """Which cell of the cache each row's token lies in, int [rows]; -1 where it has none."""
@@ -209,7 +215,7 @@ class Numbers:
         """What the softmax adds to each score first, float32 [rows, rows]; NaN: not known."""
         out = np.full((len(self.rows), len(self.rows)), np.nan, np.float32)
         cells = self.cells()
-        held = self.dbg.recorder.values("attn_inp_kq_mask")
+        held = self.dbg.recorder.values(entering(self.dbg, self.layer).mask or "attn_inp_kq_mask")
         for i, row in enumerate(self.rows):
             for kept in reversed(held):
                 known = self._positions.get(kept.pass_)

@@ -6,7 +6,7 @@ from llmviz.trace.flow_graph import layer_of, stem
 
 __all__ = ["Wanted", "cache_names", "every_layer"]
 
-_INPUTS = frozenset({"inp_pos", "out_ids", "attn_inp_kq_mask"})
+_INPUTS = frozenset({"inp_pos", "out_ids", "attn_inp_kq_mask", "attn_inp_kq_mask_swa"})
 _OUTSIDE = frozenset({"embd", "result_norm", "result_output"})
 
 

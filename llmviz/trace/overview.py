@@ -255,8 +255,8 @@ class _Visitor:
 
     def see(self, event: Event, n: int) -> None:
         """Look at one event."""
-        if event.name == "inp_pos" and event.kind == "data":
-            self._q = np.array(event.value, np.int32).reshape(-1)
+        if event.name == "process_ubatch" and event.kind == "enter":
+            self._q = np.array(event.value.pos, np.int32).reshape(-1)
         elif event.name in ("kv_cells", "kv_cells_swa") and event.kind == "data":
             self._k[event.name] = read_cells(event.value)[0]
         elif event.kind == "node" and event.name.startswith(_SOFT_MAX) and self._q is not None:

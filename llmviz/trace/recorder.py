@@ -196,7 +196,9 @@ class Recorder:
             self._see_value(event, n, measure)
             return
         if event.kind == "enter":
-            self.passes += event.name == "process_ubatch"
+            if event.name == "process_ubatch":
+                self.passes += 1
+                self._see_ubatch(event)
             return
         if event.kind != "data":
             return
@@ -259,6 +261,12 @@ class Recorder:
 
     def _piece(self, token: int) -> bytes:
         return self.piece_of(token) if self.piece_of is not None else b""
+
+    def _see_ubatch(self, event: Event) -> None:
+        """Positions of the queries: not every graph has an input for them (with ALiBi none)."""
+        pos = getattr(event.value, "pos", None)
+        if pos is not None and np.ndim(pos) == 1:
+            self._q_pos = np.array(pos, dtype=np.int32)
 
     def _see_positions(self, event: Event, n: int) -> None:
         self._q_pos = np.array(event.value, dtype=np.int32).reshape(-1)
@@ -324,7 +332,7 @@ class Recorder:
 
     def _columns(self, n_kv: int, tensor: Any) -> tuple[np.ndarray, int]:
         """Positions of the first n_kv cells that a softmax reads, cut after the last in use."""
-        sources = getattr(tensor, "src", None) or ()
+        sources: Any = getattr(tensor, "src", None) or ()
         windowed = len(sources) > 1 and str(getattr(sources[1], "name", "")).endswith("_swa")
         pos = self.cells.pos if self.cells is not None else None
         if windowed and self._window_pos is not None:

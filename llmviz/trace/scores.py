@@ -221,8 +221,8 @@ class _Visitor:
 
     def see(self, event: Event, n: int) -> None:
         """Look at one event."""
-        if event.name == "inp_pos" and event.kind == "data":
-            self._q = np.array(event.value, np.int32).reshape(-1)
+        if event.name == "process_ubatch" and event.kind == "enter":
+            self._q = np.array(event.value.pos, np.int32).reshape(-1)
         elif event.name == self.cells and event.kind == "data":
             self._k = read_cells(event.value)[0]
         elif event.name == self.how.mask and event.kind == "data":
@@ -271,9 +271,11 @@ def _kept(dbg: Any, layer: int) -> list[_Block]:
         # The softmax that follows tells which cell held what; before it, the cells as they are.
         after = next((b for b in soft if kept.n < b.n and (end is None or b.n < end)), None)
         k_pos = after.k_pos if after is not None else getattr(recorder.cells, "pos", None)
-        q_pos = positions.get(kept.pass_)
+        q_pos = positions.get(kept.pass_, after.q_pos if after is not None else None)
         if q_pos is None or (after is None and end is not None):
             continue
+        if how.mask and kept.pass_ not in masks:
+            continue  # somebody else had the scores kept, without what is added to them
         block = _block(kept.n, kept.array, q_pos, k_pos, masks.get(kept.pass_))
         if block is not None:
             out.append(block)

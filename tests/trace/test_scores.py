@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tiny_archs import write_arch
 
 import llmviz
 from llmviz.errors import LlmvizError
@@ -130,6 +131,39 @@ def test_scale_and_mask_come_from_the_graph(model) -> None:
     assert how.scale == pytest.approx(1 / np.sqrt(head)) and how.mask == "attn_inp_kq_mask"
     with pytest.raises(LlmvizError, match="'scores', 'masked', 'softmax'"):
         shown_stage(dbg, 1, 0, 24, "before")
+
+
+WINDOW = {"attention.sliding_window": 4, "attention.sliding_window_pattern": 2}
+
+
+@pytest.mark.parametrize(
+    ("arch", "keys"),
+    [
+        ("mpt", {"attention.max_alibi_bias": 8.0}),
+        ("gemma2", {"attn_logit_softcapping": 1.5}),
+        ("gemma3", {"attention.key_length": 32, "attention.value_length": 32, **WINDOW}),
+    ],
+)
+def test_slopes_caps_and_windows(tmp_path, arch, keys) -> None:
+    optional = ("*.bias",) if arch == "mpt" else ("output.weight",)
+    path = write_arch(tmp_path / "x.gguf", arch=arch, optional=optional, keys=keys)
+    dbg = Debugger(path, [5, 9, 11, 7, 5, 9, 11, 7], n_predict=3, n_ctx=512)
+    dbg.recorder.ask(dbg, lambda name: name.startswith("kq"))  # without what is added to them
+    dbg.next_token()
+    dbg.next_token()
+    for layer in (0, 1):
+        scores = Scores(dbg)
+        scores.ask(layer)
+        scores.fetch(shown_stage(dbg, layer, 1, 24, "masked", scores).missing)
+        shown = shown_stage(dbg, layer, 1, 24, "masked", scores)
+        assert shown.missing == () and len(shown.tokens) >= 9
+        x = np.where(np.isnan(shown.values), -np.inf, shown.values)
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        soft = shown_stage(dbg, layer, 1, 24)
+        weights = e / e.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(weights, np.nan_to_num(soft.values), atol=1e-6)
+        assert [k.pos for k in soft.tokens] == list(range(len(soft.tokens)))
+        scores.release()
 
 
 def test_a_generator_has_none_and_says_so() -> None:
