@@ -25,6 +25,7 @@ from llmviz.reference.nodes import BF16, COMPUTE, DTYPES, INPUT
 __all__ = ["GraphTensor", "Watched", "Watcher", "array_of"]
 
 _NUMBERED = re.compile(r"^node_(\d+)")
+_UNNAMED = re.compile(r"^(?:node_\d+\b| \()")  # and what was made of such a one
 _LAYER = re.compile(r"-(\d+)(?: \(\w+\))*$|^cache_\w+_l(\d+)\b")
 _SAME_RANK = re.compile(r"^(VIEW|RESHAPE|CONT|DUP|CPY)$")
 
@@ -66,9 +67,9 @@ class GraphTensor:
         return self.ne[: self.n_dims][::-1]
 
     @property
-    def numbered(self) -> bool:
+    def unnamed(self) -> bool:
         """Whether ggml made the name up: it tells no layer."""
-        return _NUMBERED.match(self.name) is not None
+        return _UNNAMED.match(self.name) is not None
 
 
 class Watcher(Protocol):

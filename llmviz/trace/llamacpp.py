@@ -43,7 +43,11 @@ __all__ = ["ENGINE", "Recording", "record_llamacpp"]
 
 ENGINE = "llama.cpp"
 BUDGET = 512 << 20
-DEFAULTS = {"n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "type_k": "f16", "type_v": "f16"}
+THREADS = max(1, min(4, (os.cpu_count() or 1) // 2))  # they wait for each other at every node
+DEFAULTS: dict[str, Any] = {
+    "n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "type_k": "f16", "type_v": "f16",
+    "n_threads": THREADS,
+}  # fmt: skip
 
 Names = str | Sequence[str] | Callable[[str], bool] | None
 

@@ -117,7 +117,7 @@ class Observer:
         il = tensor.il
         if il < 0 and not _leaves(tensor, self._layer):
             il = self._layer  # one named without its layer, between nodes of it
-            if tensor.numbered:
+            if tensor.unnamed:
                 tensor.il = il
         self._enter_layer(il)
         if tensor.op == "SET_ROWS" and len(tensor.src) > 1:
@@ -169,7 +169,7 @@ class Observer:
 
 def _leaves(tensor: GraphTensor, layer: int) -> bool:
     """Whether a node named without a layer comes after it: it works on what the layer gives."""
-    if tensor.numbered:
+    if tensor.unnamed:
         return False
     return tensor.name.startswith("result_") or any(s.name == f"l_out-{layer}" for s in tensor.src)
 

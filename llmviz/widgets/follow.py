@@ -50,7 +50,7 @@ class DebuggerView(View):
     # Ends the subscription, once there is one.
     _end: Callable[[], None] = staticmethod(lambda: None)
 
-    _engine = t.Unicode("", help="What computed the run, where it was not llmviz.").tag(sync=True)
+    engine = t.Unicode("", help="What computed the run, where it was not llmviz.").tag(sync=True)
     here = t.Int(-1, help="Number of the event that is shown, -1 before the first.").tag(sync=True)
     running = t.Bool(False).tag(sync=True)
     answered = t.Dict(help="The reply to the page's question that asked for it here.").tag(
@@ -64,7 +64,7 @@ class DebuggerView(View):
         self.dbg = dbg
         super().__init__(**kwargs)
         engine = getattr(dbg, "engine", "llmviz")
-        self._engine = "" if engine == "llmviz" else engine
+        self.engine = "" if engine == "llmviz" else engine
         self._answers = {
             member.answers: name
             for kind in reversed(type(self).__mro__)

@@ -76,9 +76,11 @@ def places(dbg: Any) -> list[dict[str, Any]]:
         if lines and outer != 0:
             role = "named here" if not note else f"{it} is named here"
             out.append({**_place(role, *lines[0]), "note": note})
-        kernel = _kernel(here.about)
-        if kernel is not None:
-            out.append(kernel)
+        kernel, engine = _kernel(here.about), getattr(dbg, "engine", "llmviz")
+        if kernel and engine != "llmviz":
+            note = f"{engine} computed this value; llmviz would do it here"
+            kernel |= {"role": "llmviz's kernel", "note": note}
+        out.append(kernel)
     standing = [place for place in dbg.lines if not _is_plumbing(place[0])]
     if standing:
         out.append(_place("shown here", *standing[-1]))

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from llmviz.trace import Debugger, Trace, open_trace
 from llmviz.trace.compare_sides import compares
 from llmviz.trace.llamacpp import Recording, record_llamacpp
 from tests.parity import plain
+from tests.tiny_models import add_spm
 
 pytest.importorskip("zarr")
 
@@ -205,8 +207,17 @@ VIEWS = (
 @pytest.mark.parametrize("name", VIEWS)
 def test_every_view_takes_it(theirs: Recording, name: str) -> None:
     with getattr(show, name)(theirs) as view:
-        assert name in ("batch", "load") or view._engine == "llama.cpp"
+        assert name in ("batch", "load") or view.engine == "llama.cpp"
         assert view.fallback_text()
+
+
+def test_the_source_line_is_not_said_to_have_run(theirs: Recording) -> None:
+    theirs.goto(next(r.n for r in theirs.all_events if r.name == "kq_soft_max-1"))
+    with show.panel(theirs) as view:
+        places = [p for p in view.source if p]
+    theirs.run()
+    assert [p["role"] for p in places] == ["llmviz's kernel"]
+    assert "llama.cpp computed this value" in places[0]["note"]
 
 
 def test_figures_and_pages_name_it(theirs: Recording, tmp_path: Path) -> None:
@@ -220,22 +231,52 @@ def test_figures_and_pages_name_it(theirs: Recording, tmp_path: Path) -> None:
     assert "llama.cpp</h1>" in page.read_text("utf-8")
 
 
-def test_an_architecture_that_llmviz_does_not_know(
-    llamacpp: ModuleType, tiny_model: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file is one that both know, but llmviz has forgotten the architecture."""
-    from llmviz.model import arch
+def write_mamba(path: Path, n_layer: int = 2, n_embd: int = 64) -> None:
+    """A random recurrent model: no attention, no cells."""
+    inner, state, rank, conv = 2 * n_embd, 16, 4, 4
+    sizes = {
+        "context_length": 512, "embedding_length": n_embd, "block_count": n_layer,
+        "feed_forward_length": 0, "attention.head_count": 0, "ssm.conv_kernel": conv,
+        "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": rank,
+    }  # fmt: skip
+    writer = gguf.GGUFWriter(path, "mamba")
+    for key, value in sizes.items():
+        writer.add_uint32(f"mamba.{key}", value)
+    writer.add_float32("mamba.attention.layer_norm_rms_epsilon", 1e-5)
+    n_vocab = add_spm(writer)
+    shapes = {"token_embd.weight": (n_vocab, n_embd), "output_norm.weight": (n_embd,)}
+    for il in range(n_layer):
+        block = {
+            "attn_norm.weight": (n_embd,), "ssm_in.weight": (2 * inner, n_embd),
+            "ssm_conv1d.weight": (inner, conv), "ssm_conv1d.bias": (inner,),
+            "ssm_x.weight": (rank + 2 * state, inner), "ssm_dt.weight": (inner, rank),
+            "ssm_dt.bias": (inner,), "ssm_a": (inner, state), "ssm_d": (inner,),
+            "ssm_out.weight": (n_embd, inner),
+        }  # fmt: skip
+        shapes |= {f"blk.{il}.{name}": shape for name, shape in block.items()}
+    rng = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        value = rng.normal(0, shape[-1] ** -0.5, shape).astype(np.float32)
+        writer.add_tensor(name, -np.abs(value) if name.endswith("ssm_a") else value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
-    path = tiny_model()
-    monkeypatch.setattr(arch, "_load_all", lambda: None)
-    monkeypatch.setattr(arch, "_registry", {})
-    with pytest.raises(LlmvizError):
-        llmviz.load(path)
-    with recorded(path, n_predict=2) as run:
-        assert run.model.hparams.n_layer == 2 and run.model.hparams.n_head(1) == 4
-        assert run.model.desc.endswith("· llama.cpp") and run.text
+
+def test_an_architecture_that_llmviz_does_not_know(llamacpp: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "mamba.gguf"
+    write_mamba(path)
+    with recorded(str(path), n_predict=2) as run:
+        assert run.model.arch == "mamba" and run.model.desc.endswith("· llama.cpp")
+        assert run.model.hparams.n_layer == 2 and len(run.text)
+        assert {"layer-0", "layer-1"} <= {r.name for r in run.all_events if r.kind == "enter"}
+        assert run.recorder.cells is None and run.missing == ["no attention was kept"]
         for name in VIEWS:
             getattr(show, name)(run).close()
+        with pytest.raises(LlmvizError, match="no attention"):
+            llmviz.plots.attention(run)
+        run.to_html(tmp_path / "run.html")
 
 
 def test_refusals(path: str, tmp_path: Path) -> None:

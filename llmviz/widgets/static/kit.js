@@ -287,7 +287,7 @@ export function createView({ model, el }, name, label, build) {
   };
 
   el.append(root);
-  const engine = plain(model.get("_engine") || "");
+  const engine = plain(model.get("engine") || "");
   if (engine) root.append(h("p", { class: "lv-engine", title: `Computed by ${engine}` }, h("b", {}, engine), " recorded, not live"));
   root.append(notice);
   const zones = build(host);
