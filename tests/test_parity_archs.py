@@ -133,13 +133,12 @@ def test_every_node_is_llama_cpps(
     path = write_arch(tmp_path / "x.gguf", **CASES[name])
     settings = {"n_ctx": 512, "n_seq_max": 2, "kv_unified": True, "swa_full": False}
     pair = Pair(llamacpp, path, **settings)
-    prompt = pair.theirs.tokenize(PROMPT)
-    assert len(prompt) > 2 * 8
+    prompt = pair.theirs.tokenize(PROMPT)[:23]
     pair.decode(prompt[:1], limit=GELU_LIMITS[0])
     gelu = any(n.desc in ("GELU", "GEGLU") for n in pair.theirs.nodes)
     node_limit, logits_limit = GELU_LIMITS if gelu else (NODE_LIMIT, LOGITS_LIMIT)
     pair.decode(prompt[1:], limit=node_limit)
-    for token in (17, 300, 42):
+    for token in (17, 300):
         pair.decode([token], limit=node_limit)
     two_sequences(pair, prompt[:12], node_limit)
     pair.theirs.close()

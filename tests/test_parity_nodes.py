@@ -21,7 +21,10 @@ from llmviz.errors import LlmvizError
 PROMPT = "The cat sat in the house near the water, then it ran to the old man."
 NODE_LIMIT = 1e-4
 LOGITS_LIMIT = 1e-5
-SETTINGS: dict[str, Any] = {"n_ctx": 256, "n_ubatch": 8, "type_k": "f32", "type_v": "f32"}
+# one thread: several wait for each other in busy loops, which a loaded machine pays for
+SETTINGS: dict[str, Any] = {
+    "n_ctx": 256, "n_ubatch": 8, "type_k": "f32", "type_v": "f32", "n_threads": 1,
+}  # fmt: skip
 
 
 class Pair:
