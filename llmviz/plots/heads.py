@@ -51,7 +51,7 @@ def heads(
         found = split(dbg, token)
     except NotKept as error:
         raise NothingToDraw(
-            f"{error}. llmviz.show.heads(dbg).measure() computes the token's pass once more"
+            f"{error}. llmviz.show.heads(dbg).measure_token() computes the token's pass once more"
         ) from error
     except LlmvizError as error:
         raise NothingToDraw(str(error)) from error

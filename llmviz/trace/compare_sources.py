@@ -312,7 +312,7 @@ def run_of(subject: Any, label: str = "") -> Any:
     branch = ""
     if isinstance(subject, tuple) and len(subject) == 2:
         subject, branch = subject
-        branch = getattr(branch, "name", branch)
+        branch = str(getattr(branch, "name", branch))
     if hasattr(subject, "recorder") and hasattr(subject, "_branches"):
         if not subject.can_restart:
             raise DebuggerError(

@@ -246,7 +246,7 @@ class HeadsView(DebuggerView):
             self._token_for = self._heads_split.start
         self.token = number
 
-    def measure(self) -> None:
+    def measure_token(self) -> None:
         """Compute this token's pass once more, silently, to have what the shares need."""
         self._refuse_running()
         self._heads_ask()
@@ -331,7 +331,7 @@ class HeadsView(DebuggerView):
 
     @answers("heads_measure")
     def _on_measure(self, message: dict[str, Any]) -> None:
-        HeadsView.measure(self)  # in the panel the name belongs to the attention view's trait
+        self.measure_token()
 
     @answers("heads_look")
     def _on_look(self, message: dict[str, Any]) -> bool:

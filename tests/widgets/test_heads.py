@@ -318,7 +318,7 @@ def test_the_figure_shows_the_same_shares(model):
         dbg.next_token()
         plots.heads(dbg)
     view = HeadsView(dbg)
-    view.measure()
+    view.measure_token()
     for options in ({}, {"theme": "dark"}, {"size": "column", "for_print": True}):
         figure = view.figure(**options)
         images = [i for ax in figure.axes for i in ax.images if i.get_gid() == "shares"]
