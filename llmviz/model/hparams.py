@@ -201,9 +201,7 @@ class HParams:
         out: dict[str, tuple[Any, str]] = {}
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.name == "origin" or (
-                f.metadata.get("asked") and f.name not in self.origin and _is_default(f, value)
-            ):
+            if f.name == "origin" or (f.metadata.get("asked") and f.name not in self.origin):
                 continue
             if isinstance(value, np.ndarray):
                 same = len(value) > 0 and bool((value == value[0]).all())
@@ -242,7 +240,8 @@ def load_hparams_steps(keys: Keys, arch: Any, *, depth: int = 0) -> Steps[HParam
     hp.origin["rope_type"] = f"architecture {keys.arch}"
     arch.load_arch_hparams(hp, keys)
     for f in fields(hp):  # what the architecture set itself
-        if f.metadata.get("asked") and not _is_default(f, getattr(hp, f.name)):
+        set_here = f.metadata.get("asked") and not _is_default(f, getattr(hp, f.name))
+        if set_here and f.name != "n_layer_all":
             hp.origin.setdefault(f.name, f"architecture {keys.arch}")
     check_hparams(hp, keys, arch)
     for name, (value, origin) in hp.as_dict().items():
