@@ -22,19 +22,11 @@ from llmviz.trace.lookback import first_unfinished
 from llmviz.trace.recorder import ATTENTION
 from llmviz.trace.scores import entering, shown_stage
 from llmviz.trace.shown import short
-from llmviz.widgets.flow import FlowView
-from llmviz.widgets.kv_cache import KVCacheView
-from llmviz.widgets.logits import LogitsView
-from llmviz.widgets.map import MapView
-from llmviz.widgets.output import OutputView
 from llmviz.widgets.panel import view_for
 from llmviz.widgets.recorded_arrays import Arrays, attention_of
 from llmviz.widgets.recorded_flow import flow_of
-from llmviz.widgets.sampler import SamplerView
-from llmviz.widgets.tensor import TensorView
-from llmviz.widgets.timeline import TimelineView
-from llmviz.widgets.tokens import TokensView
-from llmviz.widgets.transport import TransportView, heading
+from llmviz.widgets.recorded_walker import OWN, Walker
+from llmviz.widgets.transport import heading
 
 __all__ = ["MOST_STOPS", "Recording", "packed", "record"]
 
@@ -43,28 +35,6 @@ MOST_STOPS = 6_000
 
 Progress = Callable[[float], None]
 
-# What the page itself decides, or computes from arrays.
-_OWN = frozenset(
-    (
-        *(
-            "layer",
-            "head",
-            "follow",
-            "query",
-            "key",
-            "stage",
-            "measure",
-            "selected",
-            "selected_node",
-            "opened_node",
-            "flow",
-        ),
-        *("flow_rows", "flow_at", "flow_open", "flow_folded", "flow_scores", "flow_weights"),
-        *("flow_mask", "flow_row", "picture", "window", "slice", "origin", "shown_step", "theme"),
-        *("projector", "rev", "running", "error", "what_if", "n_rows", "editable", "chain"),
-        *("edits", "can_restart"),
-    )
-)
 _SELECTED = (
     *("top", "top_about", "strip", "strip_rows", "strip_p", "strip_was", "strip_rest"),
     *("strip_segments", "strip_segments_was"),
@@ -74,67 +44,6 @@ _SELECTED = (
 def packed(raw: bytes) -> bytes:
     """Bytes as a page carries them: compressed, in base64."""
     return base64.b64encode(zlib.compress(raw, 6))
-
-
-class _Tokens(TokensView):
-    """The text, made anew when there is another token."""
-
-    _text_of: Any = None
-
-    def draw(self) -> None:
-        """Leave out what cannot have changed."""
-        now = len(self.dbg.tokens), self.selected
-        if now == self._text_of:
-            super(TokensView, self).draw()
-        else:
-            self._text_of = now
-            super().draw()
-
-
-class _Next(FlowView):
-    """Of the flow the next token alone: the page has the rest of every layer."""
-
-    def draw(self) -> None:
-        """Leave out the strips."""
-        super(FlowView, self).draw()
-        self._flow_draw_next()
-
-
-class _Walker(
-    TransportView,
-    TimelineView,
-    MapView,
-    TensorView,
-    LogitsView,
-    OutputView,
-    KVCacheView,
-    SamplerView,
-    _Tokens,
-    _Next,
-):
-    """The views that a page has, standing on one trace; nothing of it is ever displayed."""
-
-    view_name = "recorded"
-
-    _known: Any = None
-
-    def open(self) -> None:
-        """There is no page at the other end."""
-
-    def shows(self, view: str) -> bool:
-        """The list of what came out changes with its tokens only."""
-        return view != "output" or self._known != self._what_came_out()
-
-    def refresh(self) -> None:
-        """Draw, without sending anything."""
-        super().refresh()
-        self._known = self._what_came_out()
-
-    def _what_came_out(self) -> tuple[int, str]:
-        return len(self.dbg.tokens), self.dbg.recorder.rest
-
-    def _draw_window(self, array: np.ndarray) -> None:
-        """The page draws windows from the arrays themselves."""
 
 
 @dataclass
@@ -230,11 +139,11 @@ def record(
     """
     out = Recording()
     here = trace.n
-    walker = _Walker(trace)
+    walker = Walker(trace)
     try:
         stops = choose_stops(trace, most_stops)
         values = Values()
-        names = [n for n in walker.keys if n[0] != "_" and n not in _OWN and n not in _OUTER]
+        names = [n for n in walker.keys if n[0] != "_" and n not in OWN and n not in _OUTER]
         columns = np.zeros((len(names) + len(_EXTRA), len(stops)), np.int32)
         told = max(1, len(stops) // 100)
         looks = [
@@ -402,7 +311,7 @@ def _softmax(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _selected(trace: Trace, walker: _Walker, values: Values) -> dict[str, Any]:
+def _selected(trace: Trace, walker: Walker, values: Values) -> dict[str, Any]:
     """What is shown of each generated token when it is chosen, by its position."""
     trace.goto(trace.furthest)
     out = {}
