@@ -80,14 +80,14 @@ def align(a: ComparedRun, b: ComparedRun) -> list[Span]:
         groups.append((prompt, rest))
     (prompt_a, rest_a), (prompt_b, rest_b) = groups
     cut = _cut_alike(prompt_a, prompt_b)
-    pairs = [(ours, theirs, True) for ours, theirs in cut]
+    pairs = [(*both, True) for both in cut]
     pairs += [(rest_a[i], rest_b[i], False) for i in sorted(rest_a.keys() & rest_b.keys())]
     tokens_a, tokens_b = a.tokens(), b.tokens()
     out = []
-    for i, (pa, pb, prompt) in enumerate(pairs):
+    for i, (pa, pb, is_prompt) in enumerate(pairs):
         ta, tb = (_read(t, p) for t, p in ((tokens_a, pa), (tokens_b, pb)))
         same = [(t.id, t.piece) for t in ta] == [(t.id, t.piece) for t in tb]
-        out.append(Span(i, tuple(pa), tuple(pb), same, _text(ta), _text(tb), prompt))
+        out.append(Span(i, tuple(pa), tuple(pb), same, _text(ta), _text(tb), is_prompt))
     return out
 
 
