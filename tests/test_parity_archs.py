@@ -78,6 +78,9 @@ def orig_ctx(n: int) -> dict[str, Any]:
 CASES = {
     "llama": case("llama"),
     "qwen2": case("qwen2", ("output.weight", "*.bias")),
+    "qwen2-fused": case("qwen2", ("*attn_qkv.weight", "*attn_?.bias")),
+    "olmo2-fused": case("olmo2", ("*attn_qkv.weight",)),
+    "llama-longrope": case("llama", ("rope_f*",), rope__scaling__type="longrope", **orig_ctx(128)),
     "qwen2-tied": case("qwen2", ("*attn_?.bias",)),
     "qwen3": case("qwen3", **heads(24)),
     "mistral3": case("mistral3", attention__temperature_scale=0.3, **YARN),
