@@ -265,11 +265,15 @@ class Recorder:
     def _see_ubatch(self, event: Event) -> None:
         """Positions of the queries: not every graph has an input for them (with ALiBi none)."""
         pos = getattr(event.value, "pos", None)
-        if pos is not None and np.ndim(pos) == 1:
-            self._q_pos = np.array(pos, dtype=np.int32)
+        known = pos is not None and np.ndim(pos) == 1
+        self._q_pos = np.array(pos, dtype=np.int32) if known else None
 
     def _see_positions(self, event: Event, n: int) -> None:
-        self._q_pos = np.array(event.value, dtype=np.int32).reshape(-1)
+        pos = np.array(event.value, dtype=np.int32).reshape(-1)
+        known = self._q_pos
+        # with M-RoPE the input holds four positions of each of the ubatch's tokens
+        if known is None or len(pos) != 4 * len(known):
+            self._q_pos = pos
 
     def _see_cells(self, event: Event, n: int) -> None:
         self.see_cells(event.value, n)

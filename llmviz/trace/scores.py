@@ -271,7 +271,7 @@ def _kept(dbg: Any, layer: int) -> list[_Block]:
         # The softmax that follows tells which cell held what; before it, the cells as they are.
         after = next((b for b in soft if kept.n < b.n and (end is None or b.n < end)), None)
         k_pos = after.k_pos if after is not None else getattr(recorder.cells, "pos", None)
-        q_pos = positions.get(kept.pass_, after.q_pos if after is not None else None)
+        q_pos = after.q_pos if after is not None else positions.get(kept.pass_)
         if q_pos is None or (after is None and end is not None):
             continue
         if how.mask and kept.pass_ not in masks:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from tiny_archs import write_arch
 
+import llmviz
 from llmviz.trace import Debugger, Recorder, statistics
+from llmviz.trace.flow import Flow
 from llmviz.trace.summary import as_matrix, probabilities
 
 from . import toy
@@ -157,3 +162,17 @@ def test_statistics_of_what_was_watched():
     dbg.run()
     assert dbg.recorder.stats("attn_norm-1").count == toy.N_EMBD
     assert dbg.recorder.stats("kq_soft_max-1") is None, "seen for the attention view alone"
+
+
+def test_of_four_positions_the_first_is_the_querys(tmp_path: Path) -> None:
+    """M-RoPE's input holds four of each token; the flow's rows find theirs too."""
+    sections = {"rope.dimension_sections": [2, 3, 3, 0]}
+    dbg = Debugger(llmviz.load(write_arch(tmp_path / "x.gguf", "glm4", keys=sections)), [1, 5, 6])
+    flow = Flow(dbg, layer=1)
+    flow.update()
+    for _ in range(2):
+        dbg.next_token()
+    assert [b.q_pos.tolist() for b in dbg.recorder.attention[1]] == [[0, 1, 2], [3]]
+    flow.update()
+    assert [r.pos for r in flow.rows if r.state == "now"] == [3]
+    assert np.isfinite(flow.mask()[3, :4]).all()
