@@ -26,6 +26,11 @@ FLAGS = [
     "--disable-sync",
 ]
 
+# Pictures of a real model for the documentation; what they show is tested elsewhere.
+PICTURES = pytest.mark.skipif(
+    "LLMVIZ_SCREENSHOTS" not in os.environ, reason="no folder for pictures (LLMVIZ_SCREENSHOTS)"
+)
+
 HOST = r"""
 const decode = (x) => x && x.__b64__ !== undefined
   ? new DataView(Uint8Array.from(atob(x.__b64__), (c) => c.charCodeAt(0)).buffer) : x;
@@ -67,6 +72,12 @@ export async function mount(esm, css, first) {
   window.mountAgain = async () => { window.unmount = await again(); };
 }
 """
+
+
+RESTED = """() => new Promise(requestAnimationFrame).then(() => Promise.all(
+  document.getAnimations()
+    .filter((a) => a.effect.getComputedTiming().endTime !== Infinity)
+    .map((a) => a.finished.catch(() => 0))))"""
 
 
 def _encode(value: Any) -> Any:
@@ -138,6 +149,13 @@ class Hosted:
             " && document.querySelector('.llmviz').dataset.here == window.model.get('here')"
             " && !document.querySelector('.lv-working')"
         )
+
+    def themes(self) -> Iterator[str]:
+        """The page in light, then in dark, each once what moves has come to rest."""
+        for scheme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=scheme)
+            self.page.evaluate(RESTED)
+            yield scheme
 
     def click(self, action: str) -> None:
         """Press a transport button and wait until the run stands."""

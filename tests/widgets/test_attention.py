@@ -239,12 +239,13 @@ def test_a_replay_that_would_take_long_is_asked_for(opened, model) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_pictures(opened, smollm2_path, tmp_path) -> None:
+@host.PICTURES
+def test_pictures(opened, smollm2_path) -> None:
     """The stages and the grid of a real model, as the documentation shows them."""
     text = "The capital of France is Paris. The capital of Spain is Madrid. The capital of"
     dbg = Debugger(llmviz.load(smollm2_path), text, n_ctx=256, n_predict=2)
     dbg.next_token()
-    folder = Path(os.environ.get("LLMVIZ_SCREENSHOTS", tmp_path))
+    folder = Path(os.environ["LLMVIZ_SCREENSHOTS"])
     for scheme in ("light", "dark"):
         view = AttentionView(dbg, layer=17, head=5, measure="induction")
         assert view.overview_about["best"][:2] == [17, 5], "the head that copies what came next"

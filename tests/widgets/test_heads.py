@@ -445,15 +445,15 @@ def test_keys_and_clicks(opened, model):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_contrast_and_sizes(opened, model, scheme):
+def test_contrast_and_sizes(opened, model):
     dbg = debug(model)
     view = HeadsView(dbg)
     dbg.next_token()
     view.switch_off()
-    h = opened(view, scheme)
-    found = h.page.evaluate(CONTRAST)
-    assert found["n"] > 30 and found["bad"] == [] and found["small"] == []
+    h = opened(view)
+    for scheme in h.themes():
+        found = h.page.evaluate(CONTRAST)
+        assert found["n"] > 30 and found["bad"] == [] and found["small"] == [], scheme
     view.projector = True
     h.sync()
     h.page.wait_for_selector(".lv-projector")
@@ -493,8 +493,9 @@ def test_text_of_a_vocabulary_stays_text_and_a_large_model_stays_small(opened, m
 
 @pytest.mark.browser
 @pytest.mark.slow
+@host.PICTURES
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pictures(opened, smollm2_path, tmp_path, scheme):
+def test_pictures(opened, smollm2_path, scheme):
     """The view over a real model, as the documentation shows it."""
     options = {"n_ctx": 256, "n_predict": 2}
     dbg = Debugger(llmviz.load(smollm2_path), "The capital of France is", **options)
@@ -503,6 +504,6 @@ def test_pictures(opened, smollm2_path, tmp_path, scheme):
     h = opened(view, scheme)
     first = h.page.locator(".lv-hd-top button").first
     assert first.inner_text().startswith("layer 23, head 4 adds 2.82 of 17.37")
-    folder = Path(os.environ.get("LLMVIZ_SCREENSHOTS", tmp_path))
+    folder = Path(os.environ["LLMVIZ_SCREENSHOTS"])
     h.page.locator(".llmviz").screenshot(path=folder / f"heads-{scheme}.png")
     assert (folder / f"heads-{scheme}.png").stat().st_size < 250_000

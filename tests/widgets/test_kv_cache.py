@@ -140,14 +140,15 @@ def test_maps_by_pointer_and_keys(opened, model) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_pictures(opened, smollm2_path, tmp_path) -> None:
+@host.PICTURES
+def test_pictures(opened, smollm2_path) -> None:
     """The cache of a real model in the middle of a pass, as the documentation shows it."""
     dbg = Debugger(llmviz.load(smollm2_path), "The capital of France is", n_ctx=512, n_predict=9)
     for _ in range(4):
         dbg.next_token()
     dbg.break_on("kq_soft_max-11")
     dbg.run()
-    folder = Path(os.environ.get("LLMVIZ_SCREENSHOTS", tmp_path))
+    folder = Path(os.environ["LLMVIZ_SCREENSHOTS"])
     for scheme in ("light", "dark"):
         h = opened(KVCacheView(dbg), scheme)
         h.page.locator(".llmviz").screenshot(path=folder / f"kv-{scheme}.png")

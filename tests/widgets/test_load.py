@@ -53,7 +53,12 @@ def test_it_follows_a_run_and_shows_only_what_was_read(path):
         dbg.break_on("n_layer")
         dbg.run()
         names = [h["name"] for h in view.hparams]
-        assert "n_vocab" not in names and names[-1] == "n_layer" and len(names) < view.n_hparams and view.here == dbg.n
+        assert (
+            "n_vocab" not in names
+            and names[-1] == "n_layer"
+            and len(names) < view.n_hparams
+            and view.here == dbg.n
+        )
         assert view.steps[3]["state"] == "now" and not view.kv["known"]
         dbg.run_to_end()
         assert len(view.hparams) == view.n_hparams and view.kv["known"]
@@ -122,10 +127,9 @@ def number(page, ref: str) -> float:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_slider_moves_formula_and_bar(opened, run, scheme):
+def test_the_slider_moves_formula_and_bar(opened, run):
     view = LoadView(run)
-    h = opened(view, scheme)
+    h = opened(view)
     page = h.page
     assert number(page, "kv.nbytes") == run.ctx.memory.total_size()
     width = page.eval_on_selector("[data-part='k']", "e => e.getBoundingClientRect().width")
@@ -156,16 +160,15 @@ def test_the_slider_moves_formula_and_bar(opened, run, scheme):
     page.keyboard.press("ArrowRight")
     assert "layer 0" in page.inner_text(".lv-load .lv-readout")
     assert "layer 0" in page.inner_text("[aria-live='polite']")
-    found = page.evaluate(CONTRAST)
-    assert found["bad"] == [] and found["small"] == []
+    for scheme in h.themes():
+        found = page.evaluate(CONTRAST)
+        assert found["bad"] == [] and found["small"] == [], scheme
+        if SHOTS:
+            page.locator(".llmviz").screenshot(path=f"{SHOTS}/load-{scheme}.png")
     view.projector = True
     h.sync()
     page.wait_for_selector(".lv-projector")
     assert page.evaluate(CONTRAST)["smallest"] >= 18
-    if SHOTS:
-        view.projector = False
-        h.sync()
-        page.locator(".llmviz").screenshot(path=f"{SHOTS}/load-{scheme}.png")
     view.close()
 
 

@@ -177,12 +177,13 @@ def test_every_layer_on_the_page(opened, model, truth) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_pictures(opened, smollm2_path, tmp_path) -> None:
+@host.PICTURES
+def test_pictures(opened, smollm2_path) -> None:
     """The lens over a real model, as the documentation shows it."""
     options = {"n_ctx": 256, "n_predict": 2}
     dbg = Debugger(llmviz.load(smollm2_path), "The capital of France is", **options)
     dbg.next_token()
-    folder = Path(os.environ.get("LLMVIZ_SCREENSHOTS", tmp_path))
+    folder = Path(os.environ["LLMVIZ_SCREENSHOTS"])
     for scheme in ("light", "dark"):
         h = opened(LogitsView(dbg, lens=True), scheme)
         h.page.wait_for_selector(".lv-lens tbody tr")

@@ -266,13 +266,12 @@ def test_a_long_text_is_paged(opened, real):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_legible_in_both_themes_and_on_a_projector(opened, real, scheme):
+def test_legible_in_both_themes_and_on_a_projector(opened, real):
     view = TokenizerView(real, HARD + "<|im_end|>", compare=True, selected=2)
-    h = opened(view, scheme)
-    h.page.wait_for_timeout(500)
-    found = h.page.evaluate(CONTRAST)
-    assert found["n"] > 60 and found["bad"] == [] and found["small"] == []
+    h = opened(view)
+    for scheme in h.themes():
+        found = h.page.evaluate(CONTRAST)
+        assert found["n"] > 60 and found["bad"] == [] and found["small"] == [], scheme
     view.projector = True
     h.sync()
     h.page.wait_for_selector(".lv-projector")
