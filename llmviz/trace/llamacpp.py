@@ -37,7 +37,7 @@ from llmviz.trace.opened import Trace
 from llmviz.trace.recorder import Recorder
 from llmviz.trace.storage import save
 from llmviz.trace.storage_log import RunLog
-from llmviz.trace.storage_zip import need_zarr
+from llmviz.trace.storage_zip import MOST_BYTES, need_zarr
 
 __all__ = ["ENGINE", "Recording", "record_llamacpp"]
 
@@ -58,9 +58,9 @@ class Recording(Trace):
     It lies in a temporary file that goes with `close`, or when nobody holds the recording any more.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, max_bytes: int = MOST_BYTES) -> None:
         self._remove = weakref.finalize(self, _remove, path)
-        super().__init__(path)
+        super().__init__(path, max_bytes=max_bytes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Keep the recording as a file, for `llmviz.open_trace` and for xarray.
@@ -159,15 +159,15 @@ def record_llamacpp(
             if progress is not None and event.name == "token":
                 progress(len(generation.result.tokens) / max(n_predict, 1))
         run = _as_saved(engine, generation, recorder, log, params, observer.n)
-        return _saved(run)
+        return _saved(run, max(MOST_BYTES, 4 * budget))
 
 
-def _saved(run: Any) -> Recording:
+def _saved(run: Any, max_bytes: int) -> Recording:
     handle, temporary = tempfile.mkstemp(suffix=".zarr.zip", prefix="llamacpp-")
     os.close(handle)
     try:
         save(run, temporary)
-        return Recording(temporary)
+        return Recording(temporary, max_bytes=max_bytes)
     except BaseException:
         _remove(temporary)
         raise

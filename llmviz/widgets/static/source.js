@@ -18,7 +18,7 @@ export function sourceZone(host) {
     if (!s) return;
     fill(tabs, ...all.map((p, i) => h("button", { type: "button", class: "lv-button lv-small", "data-source": i, "aria-pressed": String(i === at), onclick: () => host.set("source_shown", i) }, plain(p.role))));
     settle();
-    fill(where, h("code", { "data-line": s.line }, `${s.file}:${s.line}`), s.mirrors ? h("span", { class: "lv-remark" }, ` ↔ llama.cpp ${s.mirrors}`) : null, s.note ? h("span", { class: "lv-remark lv-source-note" }, plain(s.note)) : null);
+    fill(where, h("code", { "data-line": s.line }, `${s.file}:${s.line}`), s.mirrors ? h("span", { class: "lv-remark" }, ` ↔ llama.cpp ${s.mirrors}`) : null, s.note ? h("span", { class: "lv-remark lv-source-note" }, ` ${plain(s.note)}`) : null);
     // Indentation that all lines share says nothing in a narrow column.
     const shared = Math.min(...s.lines.filter((l) => l.trim()).map((l) => /^ */.exec(l)[0].length));
     fill(code, ...s.lines.map((l, i) => h("span", { class: "lv-code-line" + (s.first + i === s.line ? " lv-code-now" : ""), "aria-current": s.first + i === s.line ? "true" : undefined },
