@@ -141,16 +141,16 @@ def test_hostile_text_stays_text(browser, name, figures):
             step()
             hosted.sync()
             slowest = max(slowest, time.perf_counter() - start)
-            most = max(most, check(page))
+            if dbg.here.kind == "data":  # of three events with one text the one in the middle
+                most = max(most, check(page))
         for tab in page.locator("[data-tab]").all():
             tab.click()
             hosted.settle()
             check(page)
         # Under the pointer and the keys: chips, cells, rows.
         for selector in ("[data-token-id]", "[data-cell]", "canvas", "button"):
-            for place in page.locator(f".llmviz {selector}:visible").all()[:12]:
+            for place in page.locator(f".llmviz {selector}:visible").all()[:5]:
                 place.hover(force=True, timeout=5000)
-                page.wait_for_timeout(10)
         page.keyboard.press("Tab")
         page.keyboard.press("ArrowDown")
         page.wait_for_timeout(100)
