@@ -23,7 +23,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=os.environ.get("LLMVIZ_SMOLLM2", "smollm2-135m"))
-    parser.add_argument("--weights", default="auto", help="as in llmviz.load")
+    parser.add_argument("--weights", nargs="+", default=["quantized", "f32"], help="llmviz.load's")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--n-decode", type=int, default=32, help="tokens decoded one by one")
     parser.add_argument("--n-prefill", type=int, default=512, help="tokens of the prompt")
@@ -36,9 +36,9 @@ def main() -> None:
     path = str(hub.resolve(args.model))
     print(machine())
     print(reference.system_info() if reference.available() else reference.unavailable_reason())
-    print(
-        f"{os.path.basename(path)}, weights={args.weights!r}, {args.threads} threads for llama.cpp"
-    )
+    modes = ", ".join(args.weights)
+    name = os.path.basename(path)
+    print(f"{name}, weights {modes}, {args.threads} threads for llama.cpp")
     bench_open(path, args.rounds)
     bench_run(path, args)
     print(f"\npeak resident memory of this process (both engines): {peak_memory():.0f} MiB")
@@ -71,9 +71,11 @@ def bench_run(path: str, args: argparse.Namespace) -> None:
 
     n_prefill, n_decode = args.n_prefill, args.n_decode
     n_ctx = n_prefill + n_decode
-    model = llmviz.load(path, weights=args.weights)
+    ours: dict[str, Any] = {}
+    for weights in args.weights:
+        model = llmviz.load(path, weights=weights)
+        ours[weights] = model.context(n_ctx=n_ctx, n_batch=n_prefill, n_ubatch=n_prefill)
     ids = (model.vocab.tokenize(TEXT) * (1 + n_ctx // 8))[:n_ctx]
-    ours = model.context(n_ctx=n_ctx, n_batch=n_prefill, n_ubatch=n_prefill)
     theirs: Any = None
     if reference.available():
         theirs = reference.Reference(
@@ -81,38 +83,61 @@ def bench_run(path: str, args: argparse.Namespace) -> None:
             flash_attn=None, repack=True,
         )  # fmt: skip
 
-    def prefill_ours() -> None:
-        ours.memory.clear()
-        ours.decode(Batch.get_one(ids[:n_prefill]))
+    def prefill(ctx: Any, n: int) -> Callable[[], None]:
+        def run() -> None:
+            ctx.memory.clear()
+            ctx.decode(Batch.get_one(ids[:n]))
 
-    def prefill_theirs() -> None:
-        theirs.clear(data=False)
-        theirs.decode(ids[:n_prefill])
+        return run
 
-    def decode_ours() -> None:
-        ours.memory.seq_rm(0, n_prefill // 8, -1)
-        for token in ids[:n_decode]:
-            ours.decode(Batch.get_one([token]))
-            ours.get_logits_ith(-1)
+    def prefill_theirs(n: int) -> Callable[[], None]:
+        def run() -> None:
+            theirs.clear(data=False)
+            theirs.decode(ids[:n])
 
-    def decode_watched() -> None:
-        ours.memory.seq_rm(0, n_prefill // 8, -1)
-        for token in ids[:n_decode]:
-            for _ in ours.decode_steps(Batch.get_one([token])):
-                pass
+        return run
 
-    def decode_theirs() -> None:
-        theirs.seq_rm(0, n_prefill // 8, -1)
-        for token in ids[:n_decode]:
-            theirs.decode([token])
-            theirs.logits_ith(-1)
+    def decode(ctx: Any, depth: int, watch: Any = None) -> Callable[[], None]:
+        def run() -> None:
+            ctx.memory.seq_rm(0, depth, -1)
+            for token in ids[:n_decode]:
+                if watch is None:
+                    ctx.decode(Batch.get_one([token]))
+                else:
+                    for _ in ctx.decode_steps(Batch.get_one([token]), watch):
+                        pass
+                ctx.get_logits_ith(-1)
 
-    subjects = {"llmviz": prefill_ours} | ({"llama.cpp": prefill_theirs} if theirs else {})
-    report(f"prefill, {n_prefill} tokens", turn_about(subjects, args.rounds), "tok/s", n_prefill)
-    subjects = {"llmviz": decode_ours, "llmviz, every node an event": decode_watched}
-    subjects |= {"llama.cpp": decode_theirs} if theirs else {}
-    title = f"decode, {n_decode} tokens after {n_prefill // 8}"
-    report(title, turn_about(subjects, args.rounds), "tok/s", n_decode)
+        return run
+
+    def decode_theirs(depth: int) -> Callable[[], None]:
+        def run() -> None:
+            theirs.seq_rm(0, depth, -1)
+            for token in ids[:n_decode]:
+                theirs.decode([token])
+                theirs.logits_ith(-1)
+
+        return run
+
+    for n in (32, n_prefill):
+        subjects = {f"llmviz {name}": prefill(ctx, n) for name, ctx in ours.items()}
+        subjects |= {"llama.cpp": prefill_theirs(n)} if theirs else {}
+        report(f"prefill, {n} tokens", turn_about(subjects, args.rounds), "tok/s", n)
+    for depth in (64, n_prefill - n_decode):
+        for run in (prefill(ctx, n_prefill) for ctx in ours.values()):
+            run()
+        if theirs:
+            prefill_theirs(n_prefill)()
+        subjects = {f"llmviz {name}": decode(ctx, depth) for name, ctx in ours.items()}
+        first = next(iter(ours))
+        nothing, everything = (lambda name: False), (lambda name: True)
+        subjects[f"llmviz {first}, a listener that wants nothing"] = decode(
+            ours[first], depth, nothing
+        )
+        subjects[f"llmviz {first}, every node an event"] = decode(ours[first], depth, everything)
+        subjects |= {"llama.cpp": decode_theirs(depth)} if theirs else {}
+        title = f"decode, {n_decode} tokens after {depth}"
+        report(title, turn_about(subjects, args.rounds), "tok/s", n_decode)
     if theirs:
         theirs.close()
 
