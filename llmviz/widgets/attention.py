@@ -14,7 +14,7 @@ from llmviz.widgets.edits import EditsView
 from llmviz.widgets.follow import answers
 from llmviz.widgets.picture import picture
 
-__all__ = ["AttentionView"]
+__all__ = ["AttentionView", "layer_now"]
 
 SHOWN = 24  # tokens on each axis that are still legible
 
@@ -85,7 +85,9 @@ class AttentionView(EditsView):
     shut = t.Bytes(b"").tag(sync=True)
     attention_about = t.Dict().tag(sync=True)
 
-    _following = False
+    _following = _stage_following = False
+    _stage_chosen = False  # by a person, since the view in the middle last began to follow
+    _scores_ahead = False  # whether scores are kept before anybody looks at them
     _flow_setting = False
     _attention_of: Any = None
     _shown: ShownStage | None = None
@@ -102,14 +104,14 @@ class AttentionView(EditsView):
             return
         recorder = self.dbg.recorder
         self.layers = recorder.layers()
-        now = _layer_of(self.dbg)
+        now = layer_now(self.dbg)
         if self.follow and now >= 0 and not self.dbg.running and now != self.layer:
             self._following = self._flow_setting = True  # the flow view shares the layer
             self.layer = now
             self._following = self._flow_setting = False
         hparams = getattr(self.dbg.model, "hparams", None)
         self.n_layer = int(getattr(hparams, "n_layer", 0) or (max(self.layers, default=-1) + 1))
-        if self.stage == "softmax":
+        if self.stage == "softmax" and not self._scores_ahead:
             self._scores.release()
         else:
             self._scores.ask(self.layer)
@@ -243,6 +245,9 @@ class AttentionView(EditsView):
 
     @t.observe("stage")
     def _turn_stage(self, change: Any) -> None:
+        if self._stage_following:
+            return
+        self._stage_chosen = True
         if hasattr(self, "_answers"):
             self.refresh()
 
@@ -294,7 +299,7 @@ class AttentionView(EditsView):
         super().close()
 
 
-def _layer_of(dbg: Any) -> int:
+def layer_now(dbg: Any) -> int:
     """The layer that is being computed at this moment, -1 outside of all layers."""
     for scope in reversed(dbg.scope_stack):
         if scope.name.startswith("layer-"):

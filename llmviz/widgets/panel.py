@@ -9,7 +9,8 @@ import traitlets as t
 from llmviz.errors import LlmvizError
 from llmviz.trace import Comparison
 from llmviz.trace.compare_runs import compare
-from llmviz.widgets.attention import AttentionView
+from llmviz.trace.lookback import can_look_back
+from llmviz.widgets.attention import AttentionView, layer_now
 from llmviz.widgets.docked import docked
 from llmviz.widgets.docks import DOCKS
 from llmviz.widgets.flow import FlowView
@@ -121,15 +122,35 @@ class DebuggerPanel(
 
     def draw(self) -> None:
         """Draw every zone."""
+        self._scores_ahead = not self.pinned and not self._stage_chosen
         if not self.pinned and not self.dbg.running:
-            self._choosing = True
+            self._choosing = self._stage_following = True
             try:
                 self.view = view_for(self.dbg)
+                if self._scores_ahead:
+                    self._follow_stage()
             finally:
-                self._choosing = False
+                self._choosing = self._stage_following = False
         super().draw()
         if not self.dbg.running:
             self.spoken = heading(self.dbg)
+
+    def _follow_stage(self) -> None:
+        """Show of a head what this very event has computed, until a person chooses a stage."""
+        here, now = self.dbg.here, layer_now(self.dbg)
+        self._scores.ask(now if now >= 0 else self.layer)  # a pass begins with its mask
+        if self.view != "attention":
+            return
+        self.stage = "scores" if here.name.startswith("kq-") else "softmax"
+        if self.stage == "scores" and not self._scores_held():
+            self.view = "tensor"  # where its rows and columns belong is not known yet
+
+    def _scores_held(self) -> bool:
+        """Whether the scores of this event can be shown; nobody may have asked for them before."""
+        here = self.dbg.here
+        if can_look_back(self.dbg):
+            self.dbg.recorder.see(here.event, here.n, measure=False)
+        return any(block.n == here.n for block in self._scores.blocks())
 
     def compare_with(self, other: Any, **options: Any) -> None:
         """Lay this run beside another one, in the tab of that name.
@@ -164,6 +185,8 @@ class DebuggerPanel(
             return
         if change.name == "view":
             self.pinned = True
+        elif not self.pinned:
+            self._stage_chosen = False
         # Everything that was left out while it could not be seen.
         self._drawn = -1
         self._cells_of = -1
@@ -201,10 +224,8 @@ def view_for(dbg: Any) -> str:
         return "tokenizer"
     if here.step in (10, 12) or (here.step == 11 and here.kind == "enter"):
         return "batch"
-    if here.kind == "node" and here.name.startswith(("kq_soft_max-", "kq-")):
-        return "attention" if here.name.startswith("kq_soft_max-") else "tensor"
     if here.kind == "node":
-        return "tensor"
+        return "attention" if here.name.startswith(("kq-", "kq_soft_max-")) else "tensor"
     if here.name == "kv_cells":
         return "kv_cache"
     if here.step == 15:

@@ -209,11 +209,17 @@ def _ubatch(trace: Trace) -> int:
     return next((s.n for s in trace.scope_stack if s.name == "process_ubatch"), -1)
 
 
+def _view(trace: Trace) -> str:
+    """As the panel's, but that a page's stage stays where a person put it: scores are a tensor."""
+    here = trace.here
+    return "tensor" if here is not None and here.name.startswith("kq-") else view_for(trace)
+
+
 _EXTRA: dict[str, Callable[[Trace], Any]] = {
     "unfinished_now": _unfinished,
     "ubatch_now": _ubatch,
     "node_now": _node_number,
-    "view_now": view_for,
+    "view_now": _view,
     "layer_now": lambda trace: next(
         (
             int(s.name.removeprefix("layer-"))
