@@ -83,16 +83,20 @@ def short(text: str, room: int) -> str:
     Only the beginning is looked at: a text of megabytes costs no more than a word.
     """
     room = max(1, room)
+    limit = 4 * room + 16  # combining characters take no column, but somewhere is the end
     out, used = "", 0.0
-    for c in text[: room + 1]:
+    for c in text[:limit]:
         shown = plain(c)
         used += width(shown)
         if used > room:
-            while out and width(out) > room - 1:
-                out = out[:-1]
-            return out + "…"
+            break
         out += shown
-    return out
+    else:
+        if len(text) <= limit:
+            return out
+    while out and width(out) > room - 1:
+        out = out[:-1]
+    return out + "…"
 
 
 def width(text: str) -> float:

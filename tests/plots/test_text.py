@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llmviz.plots.text import _drawable as drawable
@@ -32,6 +32,7 @@ def test_a_piece_shows_its_spaces_and_an_empty_one() -> None:
 
 
 @given(st.text(), st.integers(1, 40))
+@example("0\u03000", 1)  # what takes no column does not use up the room
 def test_short_text_fits(text: str, room: int) -> None:
     out = short(text, room)
     assert width(out) <= room or out == "…"
