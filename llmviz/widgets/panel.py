@@ -10,6 +10,7 @@ from llmviz.errors import LlmvizError
 from llmviz.trace import Comparison
 from llmviz.trace.compare_runs import compare
 from llmviz.trace.lookback import can_look_back
+from llmviz.trace.timeline import Here
 from llmviz.widgets.attention import AttentionView, layer_now
 from llmviz.widgets.docked import docked
 from llmviz.widgets.docks import DOCKS
@@ -139,15 +140,14 @@ class DebuggerPanel(
         """Show of a head what this very event has computed, until a person chooses a stage."""
         here, now = self.dbg.here, layer_now(self.dbg)
         self._scores.ask(now if now >= 0 else self.layer)  # a pass begins with its mask
-        if self.view != "attention":
+        if here is None or self.view != "attention":
             return
         self.stage = "scores" if here.name.startswith("kq-") else "softmax"
-        if self.stage == "scores" and not self._scores_held():
+        if self.stage == "scores" and not self._scores_held(here):
             self.view = "tensor"  # where its rows and columns belong is not known yet
 
-    def _scores_held(self) -> bool:
+    def _scores_held(self, here: Here) -> bool:
         """Whether the scores of this event can be shown; nobody may have asked for them before."""
-        here = self.dbg.here
         if can_look_back(self.dbg):
             self.dbg.recorder.see(here.event, here.n, measure=False)
         return any(block.n == here.n for block in self._scores.blocks())
