@@ -15,6 +15,7 @@ from llmviz.plots.style import PLAIN, Canvas, Style, make_style, mono
 from llmviz.plots.text import count, percent, piece
 from llmviz.trace.flow import NOW, Flow, Strip
 from llmviz.trace.flow_graph import Column, stem
+from llmviz.trace.flow_numbers import newest_positions
 
 __all__ = ["flow"]
 
@@ -246,7 +247,7 @@ class _Drawing:
         """The likeliest next tokens."""
         ax.set_axis_off()
         recorder, style = self.state.dbg.recorder, self.style
-        kept = recorder.value("inp_pos")
+        kept = newest_positions(recorder)
         ax.set(xlim=(0, 1), ylim=(_TOP + 0.5, -0.9))
         ax.text(0, -0.5, "next token", fontsize=style.base, color=style.soft, va="center", **PLAIN)
         if kept is None or recorder.logits_n < kept.n:

@@ -129,6 +129,8 @@ class Flow(Numbers):
         self._positions = {}
         hparams = getattr(getattr(self.dbg, "model", None), "hparams", None)
         parts = getattr(hparams, "n_pos_per_embd", 1)  # with M-RoPE the input holds four of them
+        for kept in list(recorder.ubatches)[-passes:]:
+            self._positions[kept.pass_] = (kept.array, np.arange(kept.array.size))
         for kept in recorder.values("inp_pos")[-passes:]:
             pos = kept.array.reshape(parts, -1)[0]
             self._positions[kept.pass_] = (pos, np.arange(pos.size))
@@ -195,20 +197,26 @@ class Flow(Numbers):
         """Names that this pass went by without their being kept: nobody had asked for them then."""
         if not can_go_back(self.dbg):
             return []
-        if self.pass_ != self.dbg.recorder.passes - 1:
-            return ["inp_pos"] if self._inputs_are_set() else []
+        witness = self._input_set()
+        kept = self.dbg.recorder.value(witness) if witness else None
+        if kept is None or kept.pass_ != self.dbg.recorder.passes - 1:
+            return [witness] if witness else []
         here = self.dbg.here
         past = self.now() + (here is not None and here.kind == "node")
         passed = self.columns[: max(past, self.reached(), 0)]
         return [c.id for c in passed if not self.done(c)]
 
-    def _inputs_are_set(self) -> bool:
+    def _input_set(self) -> str:
+        """An input that every pass has and that was set in this one, empty before."""
+        found = ""
         for record in reversed(self.dbg.events):
             if record.name == "process_ubatch" and record.kind == "enter":
-                return False
+                break
             if record.name == "inp_pos":
-                return True
-        return False
+                return "inp_pos"
+            if record.name == "attn_inp_kq_mask":  # the only one with ALiBi
+                found = record.name
+        return found
 
     def fetch_seconds(self) -> float:
         """How long `fetch` will take: as long as this pass has computed so far."""

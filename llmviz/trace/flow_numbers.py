@@ -20,7 +20,7 @@ from llmviz.trace.scores import cells_of, entering
 if TYPE_CHECKING:
     from llmviz.trace.flow import Row
 
-__all__ = ["Numbers", "head_first"]
+__all__ = ["Numbers", "head_first", "newest_positions"]
 
 
 class Numbers:
@@ -42,7 +42,7 @@ class Numbers:
     @property
     def pass_(self) -> int:
         """Number of the pass that the run stands in, or of the last one."""
-        kept = self.dbg.recorder.value("inp_pos")
+        kept = newest_positions(self.dbg.recorder)
         return kept.pass_ if kept is not None else -1
 
     def array(self, column: Column, pos: int) -> tuple[np.ndarray, str, int] | None:
@@ -226,6 +226,12 @@ class Numbers:
                     out[i, ok] = line[cells[ok]]
                     break
         return out
+
+
+def newest_positions(recorder: Any) -> Any:
+    """The newest record (`Kept`) of a pass's positions, None where none is held."""
+    kept, ubatches = recorder.value("inp_pos"), recorder.ubatches
+    return kept if kept is not None or not ubatches else ubatches[-1]
 
 
 def head_first(column: Column) -> bool:

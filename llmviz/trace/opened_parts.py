@@ -240,6 +240,19 @@ class HeldRecorder(Recorder):
     def attention(self, value: dict[int, deque[AttentionBlock]]) -> None:
         self._attention = value
 
+    @property
+    def ubatches(self) -> deque[Kept]:
+        """Where the nodes were kept of a graph without ``inp_pos``: what its attention tells."""
+        kept, found = self._stored.value_names(), self.attention
+        if "inp_pos" in kept or "attn_inp_kq_mask" not in kept or not found:
+            return deque()
+        out: deque[Kept] = deque()
+        for block in found[min(found)]:
+            pass_ = int(np.searchsorted(self._passes, block.n, side="right")) - 1
+            begin = int(self._passes[pass_])
+            out.append(Kept("process_ubatch", begin, block.q_pos, None, pass_))
+        return out
+
     def ask(self, owner: object, want: Callable[[str], bool]) -> None:
         """A trace keeps what it has: nothing is recorded any more."""
 

@@ -42,6 +42,7 @@ __all__ = [
 
 ATTENTION = "kq_soft_max-"
 N_TOP = 10
+N_UBATCHES = 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +108,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self._q_pos: np.ndarray | None = None
+        self._ubatches: deque[Kept] = deque(maxlen=N_UBATCHES)
         self._window_pos: np.ndarray | None = None  # of the cells of layers with a sliding window
         self._candidates: Any = None
         self._kept = KeptValues()
@@ -198,7 +200,7 @@ class Recorder:
         if event.kind == "enter":
             if event.name == "process_ubatch":
                 self.passes += 1
-                self._see_ubatch(event)
+                self._see_ubatch(event, n)
             return
         if event.kind != "data":
             return
@@ -244,6 +246,8 @@ class Recorder:
     def truncate(self, last: int) -> None:
         """Forget the values of events after number `last`."""
         self._kept.truncate(last)
+        while self._ubatches and self._ubatches[-1].n > last:
+            self._ubatches.pop()
         for layer, blocks in list(self.attention.items()):
             while blocks and blocks[-1].n > last:
                 self.used -= blocks.pop().p.nbytes
@@ -262,13 +266,22 @@ class Recorder:
     def _piece(self, token: int) -> bytes:
         return self.piece_of(token) if self.piece_of is not None else b""
 
-    def _see_ubatch(self, event: Event) -> None:
+    @property
+    def ubatches(self) -> deque[Kept]:
+        """Positions of the newest ubatches, of a graph that has no input ``inp_pos`` (ALiBi)."""
+        return self._ubatches
+
+    def _see_ubatch(self, event: Event, n: int) -> None:
         """Positions of the queries: not every graph has an input for them (with ALiBi none)."""
         pos = getattr(event.value, "pos", None)
         known = pos is not None and np.ndim(pos) == 1
         self._q_pos = np.array(pos, dtype=np.int32) if known else None
+        held = self._ubatches
+        if self._q_pos is not None and not (held and held[-1].n >= n):
+            held.append(Kept("process_ubatch", n, self._q_pos, None, self.passes - 1))
 
     def _see_positions(self, event: Event, n: int) -> None:
+        self._ubatches.clear()
         pos = np.array(event.value, dtype=np.int32).reshape(-1)
         known = self._q_pos
         # with M-RoPE the input holds four positions of each of the ubatch's tokens

@@ -10,6 +10,7 @@ import traitlets as t
 from llmviz.errors import LlmvizError
 from llmviz.trace.flow import ABSENT, Flow, bins_of, edges_of
 from llmviz.trace.flow_graph import Column, layer_of
+from llmviz.trace.flow_numbers import newest_positions
 from llmviz.widgets.follow import DebuggerView, answers
 from llmviz.widgets.picture import picture
 
@@ -85,6 +86,7 @@ class FlowView(DebuggerView):
     flow_chain: t.List = t.List().tag(sync=True)
 
     _flow_setting = False  # true while a view itself sets the layer
+    _flow_asked = False  # true while a page's click opens a node
 
     def __init__(self, dbg: Any, **kwargs: Any) -> None:
         self._flow = Flow(dbg)
@@ -207,7 +209,7 @@ class FlowView(DebuggerView):
     def _flow_why(self) -> str:
         """Why there is nothing to draw of a trace, empty where there is."""
         kept = getattr(self.dbg, "kept_names", None)  # of a trace
-        if kept is None or "inp_pos" in kept:
+        if kept is None or not {"inp_pos", "attn_inp_kq_mask"}.isdisjoint(kept):
             return ""
         return "Nothing was kept of the nodes of this run: dbg.keep_all() before it keeps them."
 
@@ -239,7 +241,7 @@ class FlowView(DebuggerView):
 
     def _flow_after_logits(self) -> bool:
         """Whether the newest logits belong to the pass that the run stands in."""
-        kept = self.dbg.recorder.value("inp_pos")
+        kept = newest_positions(self.dbg.recorder)
         return kept is not None and self.dbg.recorder.logits_n > kept.n
 
     def _flow_samplers(self) -> list[str]:
@@ -325,8 +327,11 @@ class FlowView(DebuggerView):
     @answers("flow_tensor")
     def _flow_tensor(self, message: dict[str, Any]) -> None:
         """Ask for the tensor view of a node."""
-        self.opened_node = ""
-        self.opened_node = self._flow_column(message["column"]).id
+        self.opened_node, self._flow_asked = "", True
+        try:
+            self.opened_node = self._flow_column(message["column"]).id
+        finally:
+            self._flow_asked = False
 
     def close(self) -> None:
         """Stop following, and ask the recorder for nothing any more."""

@@ -11,6 +11,7 @@ import numpy as np
 from llmviz.trace import Trace
 from llmviz.trace.flow import SHOWN, Flow, bins_of, ends, head_first, strongest
 from llmviz.trace.flow_graph import Column
+from llmviz.trace.kept import Kept
 from llmviz.widgets.flow import FlowView, bins_for
 from llmviz.widgets.recorded_arrays import Arrays
 
@@ -172,13 +173,18 @@ def _scores(out: Arrays, trace: Trace, c: Column) -> list[dict[str, Any]]:
     return parts
 
 
+def _positions(trace: Trace) -> list[Kept]:
+    """Positions of each pass, where they are known."""
+    return trace.recorder.values("inp_pos") or list(trace.recorder.ubatches)
+
+
 def _pass_of(trace: Trace, n: int) -> int:
-    starts = [k.n for k in trace.recorder.values("inp_pos")]
+    starts = [k.n for k in _positions(trace)]
     return sum(start <= n for start in starts) - 1 + _first_pass(trace)
 
 
 def _first_pass(trace: Trace) -> int:
-    held = trace.recorder.values("inp_pos")
+    held = _positions(trace)
     return held[0].pass_ if held else 0
 
 
@@ -189,7 +195,7 @@ def _passes(out: Arrays, trace: Trace) -> list[dict[str, Any]]:
         _pass_of(trace, b.n): b.k_pos for held in trace.recorder.attention.values() for b in held
     }
     parts = []
-    for kept in trace.recorder.values("inp_pos"):
+    for kept in _positions(trace):
         pos = kept.array.reshape(-1).tolist()
         one: dict[str, Any] = {"n": kept.n, "pass": kept.pass_, "pos": pos}
         mask, k_pos = masks.get(kept.pass_), keys.get(kept.pass_)
