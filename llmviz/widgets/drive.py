@@ -7,6 +7,7 @@ Pause arrives between two slices, and a run ends with the page that watches it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import traitlets as t
@@ -36,6 +37,7 @@ class DrivingView(DebuggerView):
     way = t.Dict().tag(sync=True)
 
     _goal = ""
+    _then: tuple[Any, Callable[[], None]] | None = None  # a piece of work, and what comes after it
 
     def draw(self) -> None:
         """Say where a long way leads."""
@@ -56,11 +58,40 @@ class DrivingView(DebuggerView):
             raise DebuggerError(f"no such action: {action!r}")
         self.set_out(action, *(() if to is None else (to,)))
 
-    def set_out(self, action: str, *arguments: Any) -> None:
-        """Begin an action of `Debugger.start`, and do its first slice."""
-        self._goal = action
+    def set_out(self, action: str, *arguments: Any, then: Callable[[], None] | None = None) -> None:
+        """Begin an action of `Debugger.start`, and do its first slice.
+
+        Parameters
+        ----------
+        action, *arguments
+            As for `Debugger.start`.
+        then : callable, optional
+            Called once the goal is reached; it may set out again. Not where the way ends before: at
+            a pause, at an error, or because something else was begun.
+        """
+        self._goal, self._then = action, None
         self.dbg.start(action, *arguments)
+        if then is not None:
+            self._then = (getattr(self.dbg, "_job", None), then)
         self._slice()
+
+    def go_through(self) -> None:
+        """Go on with what was set out for until the run stands: for methods, which are waited for.
+
+        Raises
+        ------
+        LlmvizError
+            What the run stopped with.
+        """
+        while self.dbg.running:
+            self._slice()
+        if self.dbg.error is not None and self.dbg.stopped_by == "error":
+            raise self.dbg.error
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run stands only for a moment: what follows the way has not been done yet."""
+        return self._then is not None and self.dbg.stopped_by == "goal" and not self.dbg.running
 
     @answers("tick")
     def _tick(self, message: dict[str, Any]) -> None:
@@ -68,7 +99,15 @@ class DrivingView(DebuggerView):
             self._slice()
 
     def _slice(self) -> None:
+        job, waits = getattr(self.dbg, "_job", None), self._then
+        if waits is not None and waits[0] is not job:
+            self._then = waits = None  # something else was begun elsewhere
         self.dbg.advance(SLICE if self._goal in ENDLESS else GOAL_SLICE)
+        if waits is None or self._then is not waits or self.dbg.running:
+            return
+        self._then = None
+        if self.dbg.stopped_by == "goal":
+            waits[1]()
 
     @answers("pause")
     def _pause(self, message: dict[str, Any]) -> None:

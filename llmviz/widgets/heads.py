@@ -12,7 +12,8 @@ from llmviz.errors import LlmvizError
 from llmviz.trace import DebuggerError
 from llmviz.trace.shares import NotKept, Split, measure, rows, split, switched_off, wanted, words
 from llmviz.trace.summary import probabilities
-from llmviz.widgets.follow import DebuggerView, answers
+from llmviz.widgets.drive import DrivingView
+from llmviz.widgets.follow import answers
 
 __all__ = ["HeadsView"]
 
@@ -21,7 +22,7 @@ _OPTIONS = 6
 _PIECE = 40
 
 
-class HeadsView(DebuggerView):
+class HeadsView(DrivingView):
     """Which heads pushed this token?
 
     A logit is the sum of what every attention head and every feed-forward network wrote into the
@@ -104,6 +105,8 @@ class HeadsView(DebuggerView):
         if not self.shows("heads"):
             return  # what it asked for once stays asked: who looks elsewhere comes back
         self._heads_ask()
+        if self.goes_on:
+            return
         if self.dbg.running and self._heads_of is not None:
             return
         recorder = self.dbg.recorder
@@ -248,7 +251,7 @@ class HeadsView(DebuggerView):
 
     def measure_token(self) -> None:
         """Compute this token's pass once more, silently, to have what the shares need."""
-        self._refuse_running()
+        self.refuse_busy()
         self._heads_ask()
         measure(self.dbg)
         self._heads_of = None
@@ -281,7 +284,12 @@ class HeadsView(DebuggerView):
 
         The run as it was is kept, as any change of the past; `undo` takes this one back.
         """
-        self._refuse_running()
+        self._switch_off(layer, head)
+        self.go_through()
+
+    def _switch_off(self, layer: int | None, head: int | None) -> None:
+        """Set out to the begin of the pass; there the head is switched off."""
+        self.refuse_busy()
         layer = self.layer if layer is None else layer
         head = self.head if head is None else head
         found, dbg = self._heads_split, self.dbg
@@ -296,25 +304,28 @@ class HeadsView(DebuggerView):
                 self.token = found.shares.token  # the same token before and now
             self._heads_picked = True
             self.layer, self.head = layer, head
-            dbg.goto(found.start)
-            dbg.ablate_heads(layer, [head])
-            dbg.goto(token)
+            self.set_out("goto", found.start, then=lambda: self._go_without(layer, head, token))
+
+    def _go_without(self, layer: int, head: int, token: int) -> None:
+        with self._as_one():
+            self.dbg.ablate_heads(layer, [head])
+            self.set_out("goto", token)
 
     def undo(self, which: int) -> None:
         """Take back what switched a head off; the run comes to the same event again."""
-        self._refuse_running()
+        self._switch_on(which)
+        self.go_through()
+
+    def _switch_on(self, which: int) -> None:
+        self.refuse_busy()
+        self.set_out("undo-edit", which, then=self._show_undone)
+
+    def _show_undone(self) -> None:
         with self._as_one():
-            self.dbg.undo_edit(which)
             self._heads_undone = True
 
     def _as_one(self) -> _Quietly:
         return _Quietly(self)
-
-    def _refuse_running(self) -> None:
-        if self.dbg.running:
-            raise DebuggerError(
-                "the run is under way, so this changed nothing: press Pause first, then try again"
-            )
 
     def close(self) -> None:
         """Stop following, and ask the recorder for nothing any more."""
@@ -340,11 +351,11 @@ class HeadsView(DebuggerView):
 
     @answers("heads_off")
     def _on_off(self, message: dict[str, Any]) -> None:
-        self.switch_off(int(message["layer"]), int(message["head"]))
+        self._switch_off(int(message["layer"]), int(message["head"]))
 
     @answers("heads_undo")
     def _on_undo(self, message: dict[str, Any]) -> None:
-        self.undo(int(message["which"]))
+        self._switch_on(int(message["which"]))
 
     # -- without scripts ---------------------------------------------------------------------------
 
@@ -408,9 +419,13 @@ class _Quietly:
         self.view = view
 
     def __enter__(self) -> None:
+        self.inner = self.view._heads_quiet
         self.view._heads_quiet = True
 
     def __exit__(self, *exc: object) -> None:
-        self.view._heads_quiet = False
-        self.view._heads_of = None
+        self.view._heads_quiet = self.inner
+        if self.inner:
+            return
+        if not self.view.dbg.running:
+            self.view._heads_of = None
         self.view.refresh()

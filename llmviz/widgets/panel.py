@@ -206,10 +206,16 @@ class DebuggerPanel(
             return
         try:
             if self.dbg.here is None or self.dbg.here.name != change.new:
-                self.dbg.reverse_to(change.new)
+                self.set_out("reverse-to", change.new, then=self._show_tensor)
+                if not self._flow_asked:  # the page asks for the next slices itself
+                    self.go_through()
+                return
         except LlmvizError as error:
             self.show_error(error)
             return
+        self._show_tensor()
+
+    def _show_tensor(self) -> None:
         self.view = "tensor"
 
 

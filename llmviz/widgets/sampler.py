@@ -10,7 +10,8 @@ import traitlets as t
 from llmviz.errors import LlmvizError
 from llmviz.trace import DebuggerError
 from llmviz.trace.filmstrip import HeldStrip, Moment, Strip, moment_of, replay
-from llmviz.widgets.follow import DebuggerView, answers
+from llmviz.widgets.drive import DrivingView
+from llmviz.widgets.follow import answers
 
 __all__ = ["SamplerView"]
 
@@ -38,7 +39,7 @@ _RANGES: dict[tuple[str, str], tuple[float, float, float]] = {
 }
 
 
-class SamplerView(DebuggerView):
+class SamplerView(DrivingView):
     """How was this token chosen?
 
     Traits
@@ -220,13 +221,23 @@ class SamplerView(DebuggerView):
         again : bool
             Go back to where this token is sampled first, so that it is chosen anew.
         """
+        self._apply(again)
+        self.go_through()
+
+    def _apply(self, again: bool) -> None:
         changes = self._changes()
-        if again:
-            moment = moment_of(self.dbg, self.selected)
-            if moment is None or moment.enter < 0:
-                raise DebuggerError("this token has not been sampled yet: apply is enough")
+        if not again:
+            self._set_parameters(changes)
+            return
+        self.refuse_busy()
+        moment = moment_of(self.dbg, self.selected)
+        if moment is None or moment.enter < 0:
+            raise DebuggerError("this token has not been sampled yet: apply is enough")
+        self.set_out("goto", moment.enter, then=lambda: self._set_parameters(changes, newest=True))
+
+    def _set_parameters(self, changes: dict[int, dict[str, Any]], newest: bool = False) -> None:
+        if newest:
             self.selected = -1
-            self.dbg.goto(moment.enter)
         for index, params in changes.items():
             self.dbg.set_sampler(index, **params)
         self.what_if = {}
@@ -260,7 +271,7 @@ class SamplerView(DebuggerView):
 
     @answers("sampler-apply")
     def _answer_apply(self, message: Any) -> None:
-        self.apply(again=bool(message.get("again")))
+        self._apply(bool(message.get("again")))
 
     @answers("sampler-token")
     def _answer_token(self, message: Any) -> None:

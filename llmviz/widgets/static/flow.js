@@ -1,5 +1,6 @@
 // The whole pass on one page: tokens as rows, one layer open, the others folded.
 import { h, fill, svg, alone, card, piece, visible, value, percent, format, parse, colours, numbers, bytes } from "./kit.js";
+import { driver } from "./driver.js";
 import { layOut, mergeFor, isFolded, isOpen, stem } from "./flow_layout.js";
 import { FLOW_STYLE } from "./flow_style.js";
 import { cutStrips, stateOf, paintStage, ribbons, gradient, weightColours } from "./flow_paint.js";
@@ -84,7 +85,7 @@ export function flowZone(host) {
         h("span", { class: "lv-remark" }, got.mask === "-inf" ? "  the mask adds −inf: a later token" : many ? `  strongest of ${got.from}–${got.to}, of ${c.n.toLocaleString("en-US")} ${got.dtype}` : c.kind === "matrix" ? `  of ${c.heads} heads` : `  of ${c.n.toLocaleString("en-US")} ${got.dtype}`), got.pass !== about().pass_ ? h("span", { class: "lv-remark" }, `, in pass ${got.pass + 1}`) : ""];
     const broken = (about().broken || []).includes(c.id);
     fill(readout, h("strong", {}, isFolded(c) ? `layer ${c.layer} ` : `${c.label === "+" ? "stream" : c.label} `), h("span", { class: "lv-remark" }, `${c.about}: `), ...pair, ...what, " ",
-      h("button", { type: "button", class: "lv-button lv-small", "data-flow": "tensor", title: `See all of ${c.id}`, onclick: () => ask({ ask: "flow_tensor", column: c.id }) }, "tensor"), " ",
+      h("button", { type: "button", class: "lv-button lv-small", "data-flow": "tensor", title: `See all of ${c.id}`, onclick: () => driver(host).work({ ask: "flow_tensor", column: c.id }) }, "tensor"), " ",
       h("button", { type: "button", class: "lv-button lv-small", "data-flow": "break", "aria-pressed": String(broken), title: `Stop whenever ${c.id} has been computed`, onclick: () => ask({ ask: "flow_break", column: c.id }) }, "break here"));
     if (spoken) host.say(`${named(c)}, ${c.about}. Token ${text}. ${got.value === null ? "Not computed" : `${got.ref} is ${got.value}`}${isFolded(c) ? ". Enter opens this layer" : ""}`);
   };

@@ -1,5 +1,6 @@
 // Which heads pushed this token: a grid of layers and heads, what each adds, and what is without it.
 import { h, fill, alone, card, piece, visible, percent, value, colours, css, paint, bytes, numbers, moved, roving } from "./kit.js";
+import { driver } from "./driver.js";
 
 const STYLE = `
 .llmviz .lv-hd-tokens { display: flex; flex-wrap: wrap; gap: 0.3em; align-items: center; }
@@ -56,7 +57,7 @@ function signed(x) {
 }
 
 export function headsZone(host) {
-  const { model, ask } = host;
+  const { model } = host;
   const { node, body, head, remark } = card("Which heads pushed this token?", { class: "lv-card lv-hd" });
   const title = head.querySelector("h3");
   const tokens = h("div", { class: "lv-hd-tokens", role: "group", "aria-label": "Whose logit" });
@@ -107,7 +108,7 @@ export function headsZone(host) {
   const work = async (message) => {
     if (node.classList.contains("lv-working")) return { lost: true };
     busy(true);
-    const reply = await ask(message);
+    const reply = await driver(host).work(message);
     busy(false);
     return reply;
   };

@@ -1,6 +1,7 @@
 // How was this token chosen? The sampler chain as a filmstrip: one column for each sampler, one lane
 // for each candidate that ends where it is cut, and the random draw on the cumulative line.
 import { h, fill, alone, card, numbers, piece, percent, format, value, visible, moved } from "./kit.js";
+import { driver } from "./driver.js";
 import { SAMPLER_STYLE } from "./sampler_style.js";
 
 const DECADES = 5; // of the logarithmic scale: 0.001 % to 100 %
@@ -251,7 +252,7 @@ export function samplerZone(host) {
       other ? h("span", { class: "lv-remark" }, "the run took ", piece(texts[s.taken] || ""), " instead: it was changed by hand") : null,
       changed ? [h("span", { class: "lv-grow" }),
         h("button", { type: "button", class: "lv-button lv-small", "data-action": "sampler-apply", title: "set_sampler: the run goes on with these numbers", onclick: () => ask({ ask: "sampler-apply" }) }, "Apply from here on"),
-        s.taken === null ? null : h("button", { type: "button", class: "lv-button lv-small", "data-action": "sampler-again", title: "Go back to where this token is sampled, and apply", onclick: () => ask({ ask: "sampler-apply", again: true }) }, "Choose this token anew"),
+        s.taken === null ? null : h("button", { type: "button", class: "lv-button lv-small", "data-action": "sampler-again", title: "Go back to where this token is sampled, and apply", onclick: () => driver(host).work({ ask: "sampler-apply", again: true }) }, "Choose this token anew"),
         h("button", { type: "button", class: "lv-button lv-small", "data-action": "sampler-reset", onclick: () => attempt({}) }, "Put back")] : null);
     if (changed) host.say(same ? `The same token: ${visible(texts[s.chosen] || "")}` : `Now ${visible(texts[s.chosen] || "")} instead of ${visible(texts[s.was] || "")}`);
   };
