@@ -1,11 +1,10 @@
-"""``llmviz lab`` and ``make lab``: a JupyterLab server that answers on loopback, with a token."""
+"""``llmviz lab``: a JupyterLab server that answers on loopback, with a token."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -106,37 +105,6 @@ def test_lab_server_answers(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "llmviz", "lab", *arguments(port, token)]
     with server(command, tmp_path, tmp_path):
         check(port, token, 60)
-
-
-@pytest.mark.slow
-def test_make_lab_from_a_fresh_clone(
-    tmp_path: Path, smollm2_path: str, figures: Callable[[str], None]
-) -> None:
-    """Everything `make lab` does on a new machine but the downloads that a cache holds."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=REPO,
-        capture_output=True,
-    )
-    if listed.returncode != 0:
-        pytest.skip("not a git clone: cannot tell which files belong to the repository")
-    clone = tmp_path / "clone"
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if (REPO / name).is_file():
-            (clone / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPO / name, clone / name)
-
-    port, token = free_port(), secrets.token_hex(16)
-    command = [
-        "make",
-        "lab",
-        f"PYTHON={sys.executable}",
-        f"LAB_ARGS={' '.join(arguments(port, token))}",
-    ]
-    start = time.monotonic()
-    with server(command, clone, tmp_path, PIP_COMPILE="0"):
-        check(port, token, 900)
-    figures(f"make lab from a fresh clone, to its first answer: {time.monotonic() - start:.0f} s")
 
 
 def test_notebook_of_the_clone() -> None:
