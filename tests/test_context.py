@@ -314,7 +314,7 @@ def test_sequences_are_llama_cpps(
     params = {"n_ctx": 512, "n_seq_max": 2, "kv_unified": unified, "n_ubatch": 8, **F32}
     ctx = context(**params)
     tokens, pos, seq = mixed(14, 2)
-    with llamacpp.Reference(tiny_model(), **params) as theirs:
+    with llamacpp.Reference(tiny_model(), n_threads=1, **params) as theirs:
         code = theirs.decode(tokens, pos=pos, seq_id=seq, logits=[True] * 14)
         assert code == 0
         ctx.decode(Batch(token=tokens, pos=pos, seq_id=seq, logits=[True] * 14))
@@ -366,7 +366,7 @@ def test_a_shift_is_llama_cpps(
     path = tiny_model(variant=variant)
     params = {"n_ctx": 256, "type_k": type_, "type_v": type_}
     ctx = llmviz.load(path).context(**params)
-    with llamacpp.Reference(path, **params) as theirs:
+    with llamacpp.Reference(path, n_threads=1, **params) as theirs:
         assert theirs.decode(ids(40)) == ctx.decode(Batch.get_one(ids(40))) == 0
         for memory in (theirs, ctx.memory):
             memory.seq_rm(0, 4, 20)

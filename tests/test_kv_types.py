@@ -62,7 +62,7 @@ def test_as_llama_cpp(
     ctx = llmviz.load(path).context(**params)
     quantized_v = quants.get(pair[1]).block_size > 1
     attention = None if quantized_v else False  # llama.cpp must fuse it then
-    with llamacpp.Reference(path, flash_attn=attention, **params) as theirs:
+    with llamacpp.Reference(path, flash_attn=attention, n_threads=1, **params) as theirs:
         assert theirs.decode(IDS) == ctx.decode(Batch.get_one(IDS)) == 0
         a, b = ctx.get_logits_ith(-1), theirs.logits_ith(-1)
         limit = max(SPREAD.get(t, 2e-2) for t in pair)
@@ -90,7 +90,7 @@ def test_rows_are_what_llama_cpp_stores(
     """llama.cpp's own keys, stored by this code, are its cache, bit for bit."""
     path = tiny_model(head_dim=64)
     params: dict[str, Any] = {"n_ctx": 256, "type_k": type_, "type_v": "q8_0", "flash_attn": None}
-    with llamacpp.Reference(path, nodes=True, **params) as theirs:
+    with llamacpp.Reference(path, nodes=True, n_threads=1, **params) as theirs:
         assert theirs.decode(IDS) == 0
         nodes = {(n.name, n.op): n.value for n in theirs.nodes}
         keys, values = nodes["Kcur-0", "ROPE"], nodes["Vcur-0", "RESHAPE"]
@@ -111,7 +111,7 @@ def test_moved_keys(
     path = tiny_model(head_dim=64)
     params: dict[str, Any] = {"n_ctx": 256, "type_k": pair[0], "type_v": pair[1]}
     ctx = llmviz.load(path).context(**params)
-    with llamacpp.Reference(path, flash_attn=None, **params) as theirs:
+    with llamacpp.Reference(path, flash_attn=None, n_threads=1, **params) as theirs:
         assert theirs.decode(IDS) == ctx.decode(Batch.get_one(IDS)) == 0
         for memory in (theirs, ctx.memory):
             memory.seq_rm(0, 4, 12)

@@ -29,7 +29,7 @@ class Both:
 
     def __init__(self, llamacpp: ModuleType, path: str, **settings: Any) -> None:
         settings = {"n_ctx": 256, "n_batch": 64, "type_k": "f32", "type_v": "f32"} | settings
-        self.theirs = llamacpp.Reference(path, **settings)
+        self.theirs = llamacpp.Reference(path, **{"n_threads": 1, **settings})
         self.ours = llmviz.load(path, weights="f32").context(**settings)
         self.n_seq_max = settings.get("n_seq_max", 1)
 

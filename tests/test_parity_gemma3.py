@@ -36,7 +36,7 @@ def test_the_next_token_is_llama_cpps(
     """llama.cpp rounds what it multiplies with quantized blocks, so values are close, not equal."""
     settings: dict[str, Any] = {"n_ctx": 256, "type_k": "f32", "type_v": "f32", "swa_full": False}
     ctx = llmviz.load(gemma3_path).context(**settings)
-    with llamacpp.Reference(gemma3_path, nodes=True, **settings) as theirs:
+    with llamacpp.Reference(gemma3_path, nodes=True, n_threads=1, **settings) as theirs:
         ids = ctx.model.vocab.tokenize(TEXT)
         assert ids == theirs.tokenize(TEXT)
         assert theirs.decode(ids) == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from parity import cosine
 import llmviz
 from llmviz.batch import Batch
 
+F16: dict[str, Any] = {"type_k": "f16", "type_v": "f16"}
+THREADS: dict[str, Any] = {"n_threads": 1}  # several spin while another worker has the core
 TEXTS = {
     "english": (
         "The lighthouse keeper climbed the stairs every evening just before the sun went down. "
@@ -44,14 +47,18 @@ TEXTS = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def model(smollm2_path: str) -> llmviz.Model:
+    return llmviz.load(smollm2_path, weights="f32")
+
+
 @pytest.mark.slow
 def test_next_token_is_llama_cpps(
-    llamacpp: ModuleType, smollm2_path: str, figures: Callable[[str], None]
+    llamacpp: ModuleType, smollm2_path: str, model: llmviz.Model, figures: Callable[[str], None]
 ) -> None:
-    model = llmviz.load(smollm2_path, weights="f32")
-    ctx = model.context(n_ctx=512, n_batch=512, type_k="f16", type_v="f16")
+    ctx = model.context(n_ctx=512, n_batch=512, **F16)
     same, cosines, errors, clear_wrong = [], [], [], []
-    with llamacpp.Reference(smollm2_path, n_ctx=512, type_k="f16", type_v="f16") as reference:
+    with llamacpp.Reference(smollm2_path, n_ctx=512, **F16, **THREADS) as reference:
         for name, text in TEXTS.items():
             ids = reference.tokenize(text)
             assert model.vocab.tokenize(text) == ids
@@ -87,13 +94,15 @@ def test_next_token_is_llama_cpps(
 
 
 @pytest.mark.slow
-def test_greedy_text_is_llama_cpps(llamacpp: ModuleType, smollm2_path: str) -> None:
+def test_greedy_text_is_llama_cpps(
+    llamacpp: ModuleType, smollm2_path: str, model: llmviz.Model
+) -> None:
     """A short greedy continuation whose every choice is clear."""
     prompt = "The capital of France is"
-    with llamacpp.Reference(smollm2_path, n_ctx=256) as reference:
+    with llamacpp.Reference(smollm2_path, n_ctx=256, **THREADS) as reference:
         theirs = reference.generate(prompt, 4)
         ids = reference.tokenize(prompt)
-    ctx = llmviz.load(smollm2_path, weights="f32").context(n_ctx=256)
+    ctx = model.context(n_ctx=256)
     ours: list[int] = []
     for _ in theirs:
         assert ctx.decode(Batch.get_one(ids)) == 0
@@ -119,7 +128,7 @@ def test_every_bit_is_llama_cpps(
 
     model = llmviz.load(smollm2_path, weights="quantized")
     ctx = model.context(n_ctx=256)
-    with llamacpp.Reference(smollm2_path, n_ctx=256) as reference:
+    with llamacpp.Reference(smollm2_path, n_ctx=256, **THREADS) as reference:
         prompt = reference.tokenize(TEXTS["english"])[:20]
         errors = []
         for tokens in (prompt, *([t] for t in prompt[:6])):
