@@ -30,7 +30,7 @@ def _bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
 
     # attention: a [..., n_head_kv, n_kv, k], b [..., n_head, m, k]; each kv head serves `group`
     # heads
-    if scope.compiled and _is_small(a, b):
+    if scope.compiled and _is_attention(a, b):
         own = array_of(node.src[0])  # half floats themselves, not their float32 mirror
         return kernels.load().attend(own if own.dtype == np.float16 else a, b, out)
     n_head, n_head_kv = b.shape[-3], a.shape[-3]
@@ -50,15 +50,12 @@ def _bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
     return lambda: np.matmul(rows, per_head, out=result)
 
 
-_FEW = 32  # tokens whose attention is not yet quicker as a matrix product
-
-
-def _is_small(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether this is the attention of a few tokens, with rows that the compiled form can read."""
+def _is_attention(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether these are rows that the compiled form can read."""
     return (
         a.ndim == b.ndim == 3
-        and b.shape[1] <= _FEW
         and b.shape[2] % 32 == 0
+        and (b.shape[1] == 1 or a.shape[1] % 4 == 0)
         and a.strides[2] == b.strides[2] == 4
     )
 

@@ -65,18 +65,17 @@ class Kernels:
         two = np.zeros((1, 2, 32), np.float32)
         for kind in (np.float32, np.float16):
             self.attend(x[None].astype(kind), x[None], np.empty((1, 1, 1), np.float32))()
-            self.attend(x[None].astype(kind), two, np.empty((1, 2, 1), np.float32))()
+            self.attend(np.zeros((1, 4, 32), kind), two, np.empty((1, 2, 4), np.float32))()
         ops.store_half(x, np.zeros(1, np.int64), np.zeros((1, 32), np.uint16), np.empty_like(x))
 
-    @staticmethod
-    def attend(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> Callable[[], None]:
+    def attend(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> Callable[[], None]:
         """Each head's rows times the rows of its kv head's matrix, to be called again and again.
 
         Parameters
         ----------
         a : float32 or float16[n_head_kv, n, k]
-            Rows contiguous, k a multiple of 32 (of 8 where m > 1). With half floats b is rounded to
-            them first, as ggml does.
+            Rows contiguous, k a multiple of 32; n of 4 where m > 1. With half floats b is
+            rounded to them first, as ggml does.
         b : float32[n_head, m, k]
             Rows contiguous.
         out : float32[n_head, m, n]
@@ -94,12 +93,15 @@ class Kernels:
         if b.shape[1] > 1:
             more, is_half = (*args, b.strides[1]), a.dtype == np.float16
             chain = bool(b.flags.c_contiguous)  # ggml's matrix product takes only such rows
-            one = np.empty(b.shape[2], np.float32)
+            room = np.empty((len(b), b.shape[2]), np.float32)
+            lock, n_threads = self._lock, self.n_threads
 
-            def run_few(keep: object = (a, b)) -> None:
-                ops.few_rows_dot(more, is_half, chain, one, out)
+            def run_many(keep: object = (a, b)) -> None:
+                with lock:
+                    numba.set_num_threads(n_threads)
+                    ops.many_rows_dot(more, is_half, chain, room, out)
 
-            return run_few
+            return run_many
         flat = out.reshape(len(b), -1)
         if a.dtype == np.float16:
             rounded = np.empty((len(b), b.shape[2]), np.float32)
