@@ -568,10 +568,16 @@ def test_numbers_that_point_nowhere(tmp_path: Path, path: Path) -> None:
     }
     zipped = TraceZip(path)
     found = {n: zipped.array(n, sparse=True) for n in cases}
-    for name, change in cases.items():
+
+    def changed(name: str, array: np.ndarray) -> Path:
         info = zipped.info(name)
         part = tmp_path / "part.zarr.zip"
-        write_zip(part, {}, [Variable(name, info.dims, change(found[name]), info.attrs)])
-        out = rewritten(path, tmp_path / f"{name}.zarr.zip", instead(name, part))
+        write_zip(part, {}, [Variable(name, info.dims, array, info.attrs)])
+        return rewritten(path, tmp_path / f"{name}.zarr.zip", instead(name, part))
+
+    with open_trace(changed("event_name", found["event_name"])) as trace:
+        assert trace.recorder.stats("l_out-0") is not None, "the same array again is no damage"
+    for name, change in cases.items():
+        out = changed(name, change(found[name]))
         with pytest.raises(TraceError), open_trace(out) as trace:
             _ = trace.recorder.attention, trace.recorder.stats("l_out-0")
