@@ -111,11 +111,11 @@ class LoadView(View):
             return
         step = dbg.here.step if dbg.here is not None else 0
         state = (dbg.n if step <= 7 else "after", id(dbg.model), id(dbg.ctx), id(dbg.events))
-        self.here = dbg.n  # also where nothing else changes: the page says where the run stands
         if state == self._state:
             return
         self._state = state
         self._loading = of_run(dbg, self._header_of(step))
+        self.here = dbg.n
         self._draw()
 
     def _header_of(self, step: int) -> Loading | None:
