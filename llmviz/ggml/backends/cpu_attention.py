@@ -96,6 +96,17 @@ def _bind_rope(node: Tensor, scope: BindScope) -> Kernel:
     n_rot = node.params["n_rot"]
     rotate = table.rotate_norm if node.params["mode"] == "norm" else table.rotate_neox
     refresh = table.refresh
+    if scope.compiled and x.ndim == 3 and x.flags.c_contiguous and out.flags.c_contiguous:
+        compiled = kernels.load()
+        table.compiled, cis, turn = compiled.cos_sin, table.cis, compiled.rotate
+        apart = 1 if node.params["mode"] == "norm" else cis.shape[-1]
+
+        def run_compiled() -> None:
+            if first:
+                refresh()
+            turn(x, cis, apart, out)
+
+        return run_compiled
 
     def run() -> None:
         if first:  # the graph's first rope computes the angles; positions are the same for all

@@ -73,6 +73,7 @@ class RopeTable:
             self.mscale = self.mscale * np.float32(1.0 + 0.1 * log(1.0 / params["freq_scale"]))
         n_tokens = len(pos) if self.follows is None else len(pos) // 4
         self.cis = np.empty((n_tokens, 1, half), np.complex64)
+        self.compiled: Any = None  # `kernels.ops.cos_sin` where compiled forms are used
 
     def refresh(self) -> None:
         """Compute the angles for the positions that are in `pos` now."""
@@ -88,6 +89,9 @@ class RopeTable:
             theta = interpolated * (1 - self.ramp) + theta * self.ramp
         else:
             theta = interpolated
+        if self.compiled is not None:
+            self.compiled(theta, self.mscale, self.cis)
+            return
         np.multiply(np.cos(theta), self.mscale, out=self.cis.real[:, 0])
         np.multiply(np.sin(theta), self.mscale, out=self.cis.imag[:, 0])
 

@@ -31,6 +31,8 @@ class Kernels:
     soft_max = staticmethod(ops.soft_max)
     swiglu = staticmethod(ops.swiglu)
     store_half = staticmethod(ops.store_half)
+    cos_sin = staticmethod(ops.cos_sin)
+    rotate = staticmethod(ops.rotate)
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,6 +64,9 @@ class Kernels:
         ops.rms_norm(x, np.float32(1), np.empty_like(x))
         ops.soft_max(x[None], x, np.float32(1), np.empty_like(x[None]))
         ops.swiglu(x, x, np.empty_like(x))
+        cis = np.zeros((1, 1, 16), np.complex64)
+        ops.cos_sin(x[:, :16].copy(), np.float32(1), cis)
+        ops.rotate(x[None], cis, 1, np.empty_like(x[None]))
         two = np.zeros((1, 2, 32), np.float32)
         for kind in (np.float32, np.float16):
             self.attend(x[None].astype(kind), x[None], np.empty((1, 1, 1), np.float32))()

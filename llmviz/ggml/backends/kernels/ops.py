@@ -7,6 +7,7 @@ the order in which ggml's AVX2 code makes them. The plain forms are in ``cpu_*.p
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from numba.extending import intrinsic
 from llmviz.ggml.backends.kernels.emit import F32, I16, I32, Emitter, Value, vec
 
 __all__ = [
+    "cos_sin",
     "many_rows_dot",
     "rms_norm",
+    "rotate",
     "rows_dot",
     "rows_dot_half",
     "soft_max",
@@ -195,7 +198,17 @@ def _load_f32(typingctx: Any, address: Any) -> Any:
     return types.float32(types.int64), codegen
 
 
+def _fused(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` rounded once."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return Emitter(builder).fma(*args)
+
+    return types.float32(types.float32, types.float32, types.float32), codegen
+
+
 _exp: Any = intrinsic(_exp_f32)
+_fma: Any = intrinsic(_fused)
 _float_at: Any = intrinsic(_load_f32)
 _half_bits: Any = intrinsic(_half_bits_of)
 _half_value: Any = intrinsic(_half_value_of)
@@ -329,6 +342,35 @@ def many_rows_dot(a: Any, half: bool, chain: bool, rounded: Any, out: Any) -> No
         return
     for h in prange(out.shape[0]):
         _head_rows_dot(a, half, chain, h, rounded[h], out[h])
+
+
+@njit(**_SETTINGS)
+def cos_sin(theta: Any, mscale: Any, cis: Any) -> None:
+    """``(cos + i sin) * mscale`` of float32[n, half], by the C library's own cosf and sinf."""
+    for t in range(theta.shape[0]):
+        for i in range(theta.shape[1]):
+            angle = theta[t, i]
+            cis[t, 0, i] = complex(math.cos(angle) * mscale, math.sin(angle) * mscale)
+
+
+@njit(**_SETTINGS)
+def rotate(x: Any, cis: Any, apart: int, out: Any) -> None:
+    """Pairs of values turned: float32[n_tokens, n_head, n_embd_head].
+
+    `apart` is 1 where a pair is two neighbours, half of the rotated dimensions where it is not.
+    Values beyond the rotated ones are copied.
+    """
+    half = cis.shape[2]
+    step = 2 if apart == 1 else 1
+    for t in range(x.shape[0]):
+        for h in range(x.shape[1]):
+            for i in range(half):
+                a, b = x[t, h, step * i], x[t, h, step * i + apart]
+                c, s = cis[t, 0, i].real, cis[t, 0, i].imag
+                out[t, h, step * i] = _fma(a, c, -(b * s))
+                out[t, h, step * i + apart] = _fma(a, s, b * c)
+            for i in range(2 * half, x.shape[2]):
+                out[t, h, i] = x[t, h, i]
 
 
 @njit(**_SETTINGS)

@@ -92,6 +92,29 @@ def test_attend_few(kernels, rng, kind):
         close(out, np.einsum("htd,hnd->htn", rounded, np.repeat(k.astype(np.float64), 3, 0)))
 
 
+@pytest.mark.parametrize("apart", [1, 24])
+def test_rotate(kernels, rng, apart):
+    """Neighbours, or halves; values beyond the rotated ones stay."""
+    x = rng.standard_normal((3, 2, 64)).astype(F)
+    theta = (rng.random((3, 24)) * 900).astype(F)
+    cis = np.empty((3, 1, 24), np.complex64)
+    kernels.cos_sin(theta, F(1.25), cis)
+    exact = 1.25 * np.exp(1j * theta.astype(np.float64))[:, None]
+    close(cis.real, exact.real)
+    close(cis.imag, exact.imag)
+    out = np.empty_like(x)
+    kernels.rotate(x, cis, apart, out)
+    if apart == 1:
+        turned = (x[..., 0:48:2] + 1j * x[..., 1:48:2].astype(np.float64)) * cis
+        close(out[..., 0:48:2], turned.real)
+        close(out[..., 1:48:2], turned.imag)
+    else:
+        turned = (x[..., :24] + 1j * x[..., 24:48].astype(np.float64)) * cis
+        close(out[..., :24], turned.real)
+        close(out[..., 24:48], turned.imag)
+    np.testing.assert_array_equal(out[..., 48:], x[..., 48:])
+
+
 def test_store_half(kernels, rng):
     rows = rng.standard_normal((2, 12)).astype(F)
     rows[0, :3] = [1e6, 1e-8, np.inf]
