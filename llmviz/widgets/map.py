@@ -8,6 +8,7 @@ import traitlets as t
 
 from llmviz.steps import STEPS
 from llmviz.trace import DebuggerError
+from llmviz.trace.fidelity import fidelity
 from llmviz.trace.shown import short
 from llmviz.widgets.drive import SLICE, DrivingView
 from llmviz.widgets.follow import answers
@@ -31,6 +32,9 @@ class MapView(DrivingView):
     scopes : list of {name, depth, step, n}
     step_starts : dict of str to int
         First event of each step that is known, of this pass where it comes with every pass.
+    fidelity : {text, title}
+        How closely models like this one were measured to agree with llama.cpp (``make parity``);
+        empty where none was.
     """
 
     view_name = "map"
@@ -43,6 +47,7 @@ class MapView(DrivingView):
     seconds = t.Dict().tag(sync=True)
     scopes: t.List = t.List().tag(sync=True)
     step_starts = t.Dict().tag(sync=True)
+    fidelity = t.Dict().tag(sync=True)
 
     def draw(self) -> None:
         """Bring the map in line with the run."""
@@ -62,6 +67,8 @@ class MapView(DrivingView):
                 for s in STEPS
             ]
         dbg = self.dbg
+        if not self.fidelity:
+            self.fidelity = _fidelity(getattr(dbg, "model", None))
         self.step = dbg.here.step if dbg.here is not None else 0
         self.seconds = {str(step): seconds for step, seconds in dbg.seconds.items()}
         self.scopes = [
@@ -113,3 +120,19 @@ class MapView(DrivingView):
         self._goal = ""
         if self._start_step(int(message["step"])):
             self.dbg.advance(SLICE)
+
+
+def _fidelity(model: Any) -> dict[str, str]:
+    """The badge: one short line, and the rest for who points at it."""
+    found = fidelity(model) if getattr(model, "gguf", None) is not None else None
+    if found is None:
+        return {}
+    graph = "graph" if found.same_graph else "most of the graph"
+    title = f"{model.arch}: nodes within {found.worst:.0e} of llama.cpp's with float32 weights"
+    if found.rounding is not None:
+        how = "as blocks" if model.keeps_blocks else "decoded"
+        title += f"; logits within {found.rounding:.0e} with this file's types kept {how}"
+    return {
+        "text": f"{graph} as llama.cpp, nodes within {found.worst:.0e}",
+        "title": f"{title}. Measured by make parity: {found.measured}",
+    }

@@ -13,7 +13,8 @@ export function mapZone(host) {
   const { model } = host, drive = driver(host);
   const { node, body } = card("Steps", { class: "lv-card lv-quiet lv-map" });
   const list = h("ol", { class: "lv-steps" });
-  body.append(list);
+  const badge = h("p", { class: "lv-remark lv-fidelity", "data-fidelity": "" });
+  body.append(list, badge);
   const settle = roving(list, "button");
   let rows = [];
   // Pointing at a step explains it; that needs no kernel.
@@ -42,8 +43,12 @@ export function mapZone(host) {
       spent.textContent = time(ran);
     });
     settle();
+    const { text = "", title = "" } = model.get("fidelity") || {};
+    badge.hidden = !text;
+    badge.textContent = text;
+    badge.title = title;
   };
-  return { node, draw, watch: ["steps", "step", "seconds", "step_starts"] };
+  return { node, draw, watch: ["steps", "step", "seconds", "step_starts", "fidelity"] };
 }
 
 export function scopeZone(host) {
