@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -82,11 +83,11 @@ def write_kernel(folder: Path, release: str, *, threads: int | None = 1) -> str:
     return name
 
 
-def write_notebook(folder: Path, kernel: str, *sources: str) -> None:
-    """A notebook ``test.ipynb`` of code cells for a kernel."""
+def write_notebook(folder: Path, kernel: str, *sources: str, name: str = "test.ipynb") -> None:
+    """A notebook of code cells for a kernel."""
     nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
     nb.metadata["kernelspec"] = {"name": kernel, "display_name": kernel, "language": "python"}
-    nbformat.write(nb, folder / "test.ipynb")
+    nbformat.write(nb, folder / name)
 
 
 # From a click to the frame in which the run stands again and all of it is drawn.
@@ -116,14 +117,16 @@ class Front:
         of its own while it opens: "Cannot read properties of undefined (reading 'schema')".)
     """
 
-    def __init__(self, page: Any, base: str, token: str, app: str) -> None:
+    def __init__(
+        self, page: Any, base: str, token: str, app: str, name: str = "test.ipynb"
+    ) -> None:
         self.page = page
         self.problems: list[str] = []
         self._messages = self._own = self._bytes = 0
         page.on("pageerror", lambda e: self.problems.append(str(e)))
         page.on("console", self._heard)
         page.on("websocket", lambda ws: ws.on("framereceived", self._received))
-        lab.open_notebook(page, base, token, "test.ipynb", app)
+        lab.open_notebook(page, base, token, name, app)
         self.problems.clear()
         self._cdp = page.context.new_cdp_session(page)
 
@@ -237,15 +240,55 @@ class Front:
         count = send("Memory.getDOMCounters")
         return {"heap": heap, "nodes": count["nodes"], "listeners": count["jsEventListeners"]}
 
+    def shut_down(self) -> None:
+        """End the kernels of the server and close the page."""
+        self.page.evaluate("window.jupyterapp.serviceManager.sessions.shutdownAll()")
+        self.page.close()
+
+
+class Site:
+    """One server for the notebooks of many tests, with a kernel of each release.
+
+    The pages share a browser's cache, so that the front end is fetched and compiled once.
+    """
+
+    def __init__(self, browser: Any, folder: Path, base: str, token: str) -> None:
+        self.folder, self._base, self._token = folder, base, token
+        self._context = browser.new_context(viewport={"width": 1400, "height": 1100})
+        self._count = 0
+
+    @contextlib.contextmanager
+    def opened(self, kernel: str, *sources: str, app: str = "lab") -> Iterator[Front]:
+        """A new notebook of these cells in a page of its own; its kernel ends with it."""
+        self._count += 1
+        name = f"test-{self._count}.ipynb"
+        write_notebook(self.folder, kernel, *sources, name=name)
+        # what Lab would open again beside it
+        shutil.rmtree(self.folder / ".private" / "workspaces", ignore_errors=True)
+        front = Front(self._context.new_page(), self._base, self._token, app, name)
+        try:
+            yield front
+        finally:
+            front.shut_down()
+
 
 @contextlib.contextmanager
-def opened(
-    browser: Any, folder: Path, app: str = "lab", width: int = 1400, height: int = 1100
-) -> Iterator[Front]:
-    """The notebook of a folder in a front end of its own."""
-    with lab.server(folder, app) as (base, token):
+def site(browser: Any, folder: Path) -> Iterator[Site]:
+    """A `Site` of a folder in which the kernels are."""
+    with lab.server(folder) as (base, token):
+        made = Site(browser, folder, base, token)
+        try:
+            yield made
+        finally:
+            made._context.close()
+
+
+@contextlib.contextmanager
+def opened(browser: Any, folder: Path, width: int = 1400, height: int = 1100) -> Iterator[Front]:
+    """The notebook ``test.ipynb`` of a folder in a Lab of its own."""
+    with lab.server(folder) as (base, token):
         context = browser.new_context(viewport={"width": width, "height": height})
         try:
-            yield Front(context.new_page(), base, token, app)
+            yield Front(context.new_page(), base, token, "lab")
         finally:
             context.close()

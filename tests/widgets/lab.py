@@ -1,4 +1,4 @@
-"""A real JupyterLab or Notebook on loopback with private folders, and how to drive it."""
+"""A real JupyterLab and Notebook on loopback with private folders, and how to drive them."""
 
 from __future__ import annotations
 
@@ -36,18 +36,14 @@ READY = """async () => {
 }"""
 
 
-# What starts each server, the switch that gives the page its application, and where a notebook is.
-APPS = {
-    "lab": ("jupyterlab", "--LabApp.expose_app_in_browser=True", "doc/tree"),
-    "notebook": ("notebook", "--JupyterNotebookApp.expose_app_in_browser=True", "notebooks"),
-}
+# Where a notebook is in each application; one server has both.
+APPS = {"lab": "doc/tree", "notebook": "notebooks"}
 
 
 @contextlib.contextmanager
-def server(folder: Path, app: str = "lab") -> Iterator[tuple[str, str]]:
-    """A JupyterLab or Notebook that serves `folder`; gives its address and token, and ends it."""
+def server(folder: Path) -> Iterator[tuple[str, str]]:
+    """A server of `folder`, with JupyterLab and Notebook; gives its address and token, ends it."""
     private = folder / ".private"
-    module, expose, _ = APPS[app]
     for name, value in SETTINGS.items():
         file = private / "settings" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -67,19 +63,20 @@ def server(folder: Path, app: str = "lab") -> Iterator[tuple[str, str]]:
         JUPYTER_PLATFORM_DIRS="1",
     )
     command = [
-        *(sys.executable, "-m", module, "--no-browser", "--allow-root"),
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
         *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"),
         *(f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}"),
-        expose,
+        # so that the page gives its application away, which `command` needs
+        *(f"--{app}.expose_app_in_browser=True" for app in ("LabApp", "JupyterNotebookApp")),
     ]
-    log = private / f"{app}.log"
+    log = private / "server.log"
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
         try:
             base = f"http://127.0.0.1:{port}"
             for _ in range(600):
                 if process.poll() is not None:
-                    raise RuntimeError(f"{module} ended: {log.read_text()[-2000:]}")
+                    raise RuntimeError(f"Jupyter ended: {log.read_text()[-2000:]}")
                 with contextlib.suppress(OSError):
                     urllib.request.urlopen(f"{base}/api/status?token={token}", timeout=2).read()
                     break
@@ -96,7 +93,7 @@ def server(folder: Path, app: str = "lab") -> Iterator[tuple[str, str]]:
 
 def open_notebook(page: Any, base: str, token: str, name: str, app: str = "lab") -> None:
     """Open a notebook as a single document and wait for its kernel."""
-    page.goto(f"{base}/{APPS[app][2]}/{name}?token={token}", wait_until="domcontentloaded")
+    page.goto(f"{base}/{APPS[app]}/{name}?token={token}", wait_until="domcontentloaded")
     page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=90_000)
     page.wait_for_selector(".jp-NotebookPanel .jp-Notebook", timeout=90_000)
     page.evaluate(READY)

@@ -6,6 +6,7 @@ them on the main one.
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -21,10 +22,17 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 VIEWS = 10
 
-# The panel, every view that stands alone, and as many of them again as make ten.
+# Each front end and each release once; LLMVIZ_FRONTENDS=all pairs every one with every other.
+PAIRS = [("lab", "7.3"), ("notebook", "7.4")]
+if os.environ.get("LLMVIZ_FRONTENDS") == "all":
+    PAIRS += [("lab", "7.4"), ("notebook", "7.3")]
+
+# The panel, every view that stands alone, and as many of them again as make ten. The load view does
+# not say where the run stands: it rests once the model is loaded.
+ELSEWHERE = ("panel", "gguf", "compare", "load")
 TEN = f"""
 from IPython.display import display
-names = [n for n in lv.show.__all__ if n not in ("panel", "gguf", "compare")]
+names = [n for n in lv.show.__all__ if n not in {ELSEWHERE!r}]
 views = [lv.show.panel(dbg)]
 views += [getattr(lv.show, names[i % len(names)])(dbg) for i in range({VIEWS} - 1)]
 display(*views)
@@ -34,21 +42,17 @@ REGISTRY = "len(__import__('ipywidgets').widgets.widget._instances)"
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with host.chromium() as running:
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    for release in ("7.3", "7.4"):
+        frontends.write_kernel(folder, release)
+    with host.chromium() as browser, frontends.site(browser, folder) as running:
         yield running
 
 
-@pytest.mark.parametrize(
-    ("app", "release"), [("lab", "7.3"), ("lab", "7.4"), ("notebook", "7.3"), ("notebook", "7.4")]
-)
-def test_ten_views_twice_over_and_through_a_restart(
-    browser, tiny_model, tmp_path, app, release, figures
-):
-    kernel = frontends.write_kernel(tmp_path, release)
-    frontends.write_notebook(
-        tmp_path,
-        kernel,
+@pytest.mark.parametrize(("app", "release"), PAIRS)
+def test_ten_views_twice_over_and_through_a_restart(site, tiny_model, app, release, figures):
+    cells = (
         "import llmviz as lv\n"
         f"dbg = lv.Debugger({tiny_model()!r}, 'The cat sat on', n_ctx=64, n_predict=6)\n"
         "dbg",
@@ -56,7 +60,7 @@ def test_ten_views_twice_over_and_through_a_restart(
         TEN,
     )
     start = time.perf_counter()
-    with frontends.opened(browser, tmp_path, app) as front:
+    with site.opened(f"ipykernel-{release}", *cells, app=app) as front:
         page = front.page
         assert front.printed("__import__('ipykernel').__version__").startswith(release)
         front.run_all()
@@ -115,11 +119,8 @@ def test_ten_views_twice_over_and_through_a_restart(
 
 
 @pytest.mark.parametrize("release", ["7.3", "7.4"])
-def test_clicks_while_a_cell_steps_the_same_run(browser, tiny_model, tmp_path, release, figures):
-    kernel = frontends.write_kernel(tmp_path, release)
-    frontends.write_notebook(
-        tmp_path,
-        kernel,
+def test_clicks_while_a_cell_steps_the_same_run(site, tiny_model, release, figures):
+    cells = (
         "import threading, time, llmviz as lv\n"
         f"dbg = lv.Debugger({tiny_model()!r}, 'The cat sat on', n_ctx=256, n_predict=100)\n"
         "threads = set()\n"
@@ -135,7 +136,7 @@ def test_clicks_while_a_cell_steps_the_same_run(browser, tiny_model, tmp_path, r
         "dbg.pause(); dbg.stop_here(); dbg.clear_break(point)",
     )
     click = f"document.querySelector(\"{frontends.OUTPUT} [data-action='into']\").click()"
-    with frontends.opened(browser, tmp_path) as front:
+    with site.opened(f"ipykernel-{release}", *cells) as front:
         page = front.page
 
         def begin(cell: int) -> None:
@@ -183,18 +184,15 @@ def test_clicks_while_a_cell_steps_the_same_run(browser, tiny_model, tmp_path, r
         assert front.problems == []
 
 
-def test_a_cell_that_runs_again_replaces_its_panel(browser, tiny_model, tmp_path, figures):
-    kernel = frontends.write_kernel(tmp_path, "7.4")
-    frontends.write_notebook(
-        tmp_path,
-        kernel,
+def test_a_cell_that_runs_again_replaces_its_panel(site, tiny_model, figures):
+    cells = (
         "import gc, llmviz as lv\n"
         f"dbg = lv.Debugger({tiny_model()!r}, 'The cat sat on', n_ctx=64, n_predict=6)\n"
         "dbg",
         "dbg",
         "attention = lv.show.attention(dbg)\nattention",
     )
-    with frontends.opened(browser, tmp_path) as front:
+    with site.opened("ipykernel-7.4", *cells) as front:
         front.run_all()
         front.wait_shown([-1] * 3)
 
