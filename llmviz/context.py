@@ -1,6 +1,9 @@
 """A context: settled parameters, the memory, and decode. ↔ src/llama-context.cpp
 
 `decode_steps` is the one implementation; `decode` drains it while watching nothing.
+
+Over 400 lines: one class, half of it docstrings; what decodes is the same state that goes back in
+time.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Knows nothing of what is drawn. Made with `matplotlib.figure.Figure` alone: no pyplot, so nothing is
 kept alive behind the scenes and the caller's rcParams neither change a figure nor are changed.
+
+A little over 400 lines: one table of sizes and colours for all figures.
 """
 
 from __future__ import annotations

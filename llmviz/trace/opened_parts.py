@@ -1,4 +1,7 @@
-"""What an opened trace shows in the place of the engine's objects: model, recorder, values."""
+"""What an opened trace shows in the place of the engine's objects: model, recorder, values.
+
+A little over 400 lines: the stand-ins read one another, and are read best side by side.
+"""
 
 from __future__ import annotations
 

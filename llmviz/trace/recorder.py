@@ -4,6 +4,9 @@
 moved on: tokens with their probabilities, the last logits, the cells of the KV cache, the attention
 of the latest decodes, and values of the nodes that somebody asked for. Of all other nodes that were
 watched, statistics stay. When the run goes back, `rewind` brings the recorder back with it.
+
+Over 400 lines: what is kept, counted, dropped and taken back has one owner; records, values and
+statistics have files of their own.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 `Values` is what an expression reads; `DebuggerValues` answers it from a run: the event it stands
 at, the recorder, the cache, the chain. Only reads: asking for a value never advances the run.
+
+A little over 400 lines: one name after the other, each with its own few lines.
 """
 
 from __future__ import annotations

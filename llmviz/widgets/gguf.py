@@ -1,4 +1,7 @@
-"""What is in this file? Header bytes beside their meaning, tensors, and one block taken apart."""
+"""What is in this file? Header bytes beside their meaning, tensors, and one block taken apart.
+
+A little over 400 lines: one widget, whose parts share what is selected.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which heads pushed a token: its logit split over all heads, and what happens without one."""
+"""Which heads pushed a token: its logit split over all heads, and what happens without one.
+
+A little over 400 lines: one widget, from the split of a logit to switching a head off.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Why these tokens? A text in boxes, how each word was merged, and two tokenizers side by side."""
+"""Why these tokens? A text in boxes, how each word was merged, and two tokenizers side by side.
+
+A little over 400 lines: one widget, whose two sides share every step of the drawing.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Pure functions, called by `llmviz.trace.expressions` with checked argument counts and never with
 `Missing`. A wrong argument raises `LlmvizError`; the expression adds where it stands. Overflow and
 division by zero give inf or NaN; the expression keeps numpy's warnings about them off.
+
+Over 400 lines: some forty small functions and the table that names them.
 """
 
 from __future__ import annotations

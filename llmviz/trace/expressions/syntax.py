@@ -3,6 +3,8 @@
 Made by `llmviz.trace.expressions`, which holds the grammar. Truth has three values: what needs
 something that is not there yet is `Missing`, ``not`` of it too; ``and`` with something false is
 false all the same.
+
+Over 400 lines: a dozen small classes that evaluate one another.
 """
 
 from __future__ import annotations
