@@ -83,10 +83,13 @@ class Architecture:
         True where layers may have head counts and widths of their own.
     sizes : dict
         Number of layers -> llama.cpp's name of the model's size.
+    embedding_node : str
+        Name of the node that the residual stream begins with.
     """
 
     name: ClassVar[str] = ""
     rope_type: ClassVar[str] = "none"
+    embedding_node: ClassVar[str] = "embd"
     partial_rotary: ClassVar[bool] = False
     layers_differ: ClassVar[bool] = False
     sizes: ClassVar[dict[int, str]] = {}

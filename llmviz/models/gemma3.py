@@ -22,6 +22,7 @@ class Gemma3(Architecture):
 
     name = "gemma3"
     rope_type = "neox"
+    embedding_node = "inp_scaled"
     partial_rotary = True
     sizes = {18: "270M", 26: "1B", 32: "8B", 34: "4B", 48: "12B", 62: "27B"}
 

@@ -100,7 +100,8 @@ def _ffn_name(model: Model, il: int) -> str:
 
 
 def _embedding_name(model: Model) -> str:
-    return "inp_scaled" if getattr(model, "arch", "") == "gemma3" else "embd"
+    kind = getattr(model, "architecture", None)
+    return getattr(kind, "embedding_node", "embd")
 
 
 def attribute(model: Model, recorder: Recorder, token: int) -> Attribution:

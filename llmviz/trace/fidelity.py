@@ -52,7 +52,11 @@ def fidelity(model: Any) -> Fidelity | None:
     table = _table()
     if table is None:
         return None
-    rows = [r for r in table["rows"] if r["part"] == "architecture" and r["arch"] == model.arch]
+    of_arch: dict[str, list[dict[str, Any]]] = {}
+    for r in table["rows"]:
+        if r["part"] == "architecture":
+            of_arch.setdefault(r["arch"], []).append(r)
+    rows = of_arch.get(model.arch)
     if not rows:
         return None
     kept = "quantized" if model.keeps_blocks else "f32"

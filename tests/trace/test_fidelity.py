@@ -28,7 +28,9 @@ def test_as_measured(tiny_model, monkeypatch):
     found = fidelity.fidelity(model)
     assert found[:3] == (True, 9e-7, 0.014)
     assert found.measured == "llmviz 1, xllamacpp 2, 2026-01-01"
-    with MapView(Debugger(model, "the")) as view:
+    dbg = Debugger(model, "the")
+    dbg.step_into()
+    with MapView(dbg) as view:
         assert view.fidelity["text"] == "graph as llama.cpp, nodes within 9e-07"
         assert "logits within 1e-02" in view.fidelity["title"]
 
