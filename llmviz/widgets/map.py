@@ -127,12 +127,12 @@ def _fidelity(model: Any) -> dict[str, str]:
     found = fidelity(model) if getattr(model, "gguf", None) is not None else None
     if found is None:
         return {}
-    graph = "graph" if found.same_graph else "most of the graph"
-    title = f"{model.arch}: nodes within {found.worst:.0e} of llama.cpp's with float32 weights"
+    graph = "llama.cpp's graph" if found.same_graph else "most of llama.cpp's graph"
+    title = f"Random {model.arch} models, float32: nodes within {found.worst:.0e} of llama.cpp's"
     if found.rounding is not None:
         how = "as blocks" if model.keeps_blocks else "decoded"
         title += f"; logits within {found.rounding:.0e} with this file's types kept {how}"
     return {
-        "text": f"{graph} as llama.cpp, nodes within {found.worst:.0e}",
+        "text": f"{model.arch} on test models: {graph}, nodes within {found.worst:.0e}",
         "title": f"{title}. Measured by make parity: {found.measured}",
     }

@@ -31,7 +31,9 @@ def test_as_measured(tiny_model, monkeypatch):
     dbg = Debugger(model, "the")
     dbg.step_into()
     with MapView(dbg) as view:
-        assert view.fidelity["text"] == "graph as llama.cpp, nodes within 9e-07"
+        assert (
+            view.fidelity["text"] == "llama on test models: llama.cpp's graph, nodes within 9e-07"
+        )
         assert "logits within 1e-02" in view.fidelity["title"]
 
 
