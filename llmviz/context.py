@@ -466,7 +466,7 @@ class Context:
 
 def _show_input(tensor: Any, depth: int) -> Steps[None]:
     """Yield an input's data; what the consumer puts in its place is written back."""
-    value = tensor.array.view()
+    value = tensor.read().view()
     value.flags.writeable = False
     event = Event("data", tensor.name, depth, 13, value, tensor)
     yield event

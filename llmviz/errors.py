@@ -10,6 +10,7 @@ from collections.abc import Iterable
 __all__ = [
     "BatchError",
     "DecodeError",
+    "DeviceMemoryError",
     "GGUFError",
     "HubError",
     "LlmvizError",
@@ -58,6 +59,37 @@ class GGUFError(LlmvizError):
         if path is not None:
             where.append(f"in {path}")
         super().__init__(message + (f" ({' '.join(where)})" if where else ""))
+
+
+class DeviceMemoryError(LlmvizError):
+    """Something does not fit into the memory of a device; the message says what would.
+
+    Parameters
+    ----------
+    message : str
+        What is needed, what there is, and which setting to change.
+    device : str
+        Its name.
+    needed, free : int
+        Bytes.
+    fits : int or None
+        Largest ``n_gpu_layers`` that would fit, where that is known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        device: str = "",
+        needed: int = 0,
+        free: int = 0,
+        fits: int | None = None,
+    ) -> None:
+        self.device = device
+        self.needed = needed
+        self.free = free
+        self.fits = fits
+        super().__init__(message)
 
 
 class UnsupportedError(LlmvizError):

@@ -67,10 +67,10 @@ class Outputs:
             return
         n = logits.ne[1]
         self._logits = _at_least(self._logits, self._next + n)
-        self._logits[self._next : self._next + n] = logits.array
+        self._logits[self._next : self._next + n] = logits.read()
         if self._has_embd and embd is not None and embd.array is not None:
             self._embd = _at_least(self._embd, self._next + n)
-            self._embd[self._next : self._next + n] = embd.array
+            self._embd[self._next : self._next + n] = embd.read()
         self._next += n
 
     def finish(self, out_ids: list[int]) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from llmviz.ggml.types import TYPES, GGMLType, row_size
 
 if TYPE_CHECKING:
+    from llmviz.ggml.backends.backend import Backend
     from llmviz.ggml.stored import StoredRows
 
 __all__ = ["VIEW_OPS", "Graph", "Tensor", "contiguous_strides", "new_tensor"]
@@ -68,14 +69,21 @@ class Tensor:
     blocks : numpy.ndarray or None
         For a weight that is kept as the file has it: uint8[n_rows, row_bytes]. Its `array` is
         None unless something needed the values (`llmviz.ggml.decode`).
+    is_weight : bool
+        A weight of the model: ops prefer the device that holds it.
+    home : Backend or None
+        Whose memory the tensor lies in; None for the host's. Elsewhere `buffer`, `array` and
+        `blocks` are arrays of that backend, and `read` and `write` are the way to the values.
     """
 
     __slots__ = (
         "array",
         "blocks",
         "buffer",
+        "home",
         "il",
         "is_input",
+        "is_weight",
         "mirror",
         "n_dims",
         "name",
@@ -120,6 +128,8 @@ class Tensor:
         self.view_offs: int = view_offs
         self.il: int | None = None
         self.is_input = False
+        self.is_weight = False
+        self.home: Backend | None = None
         self.origin: tuple[tuple[str, int], ...] = ()
         self.mirror: np.ndarray | None = None
         self.stored: StoredRows | None = None
@@ -181,12 +191,12 @@ class Tensor:
         if self.nelements == 0:  # a window may begin outside of nothing
             self.array = np.empty(self.shape, dtype)
             return
+        strides = self.nb[: self.n_dims][::-1]
+        if self.home is not None:
+            self.array = self.home.view(buffer, self.shape, dtype, self.view_offs, strides)
+            return
         self.array = np.ndarray(
-            self.shape,
-            dtype,
-            buffer=buffer.data,
-            offset=self.view_offs,
-            strides=self.nb[: self.n_dims][::-1],
+            self.shape, dtype, buffer=buffer.data, offset=self.view_offs, strides=strides
         )
 
     def mirror_window(self) -> np.ndarray | None:
@@ -203,13 +213,21 @@ class Tensor:
             strides=tuple(s * scale for s in self.array.strides),
         )
 
+    def read(self) -> np.ndarray:
+        """The values on the host: the array itself, or a copy of what lies on a device."""
+        assert self.array is not None
+        return self.array if self.home is None else self.home.get(self.array)
+
     def write(self, value: np.ndarray) -> None:
         """Put other values in place of the ones there are (in the mirror or the blocks too)."""
         assert self.array is not None
         if self.root.stored is not None:
             self.root.stored.rewrite(self.array, value)
             return
-        self.array[...] = value
+        if self.home is None:
+            self.array[...] = value
+        else:
+            self.home.set(self.array, value)
         window = self.mirror_window()
         if window is not None:
             window[...] = self.array

@@ -194,8 +194,7 @@ class Sched:
 
 def _show(node: Tensor, depth: int) -> Steps[None]:
     """Yield a node's value; a value the consumer puts in its place is written back."""
-    assert node.array is not None
-    value = node.array.view()
+    value = node.read().view()
     value.flags.writeable = False
     event = Event("node", node.name, depth, 13, value, node)
     yield event

@@ -1,8 +1,10 @@
-"""Backends and devices: who can compute a graph.
+"""Backends and devices: who can compute a graph, and where its tensors live.
 
 ↔ ggml/include/ggml-backend.h, ggml/src/ggml-backend-reg.cpp
 
 Does not compute: a backend turns each node into one callable (`bind`), the scheduler calls them.
+A backend that is not the host has memory of its own. Nothing outside it looks into that memory:
+values come and go through `Backend.get` and `Backend.set`.
 """
 
 from __future__ import annotations
@@ -11,13 +13,24 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from llmviz.errors import LlmvizError
 from llmviz.events import Event, Steps
 from llmviz.ggml.graph import Tensor
 
-__all__ = ["Backend", "BindScope", "Device", "devices", "devices_steps", "register"]
+__all__ = [
+    "Backend",
+    "BindScope",
+    "Device",
+    "Kernel",
+    "cpu_device",
+    "devices",
+    "devices_steps",
+    "register",
+]
 
 Kernel = Callable[[], object]
 
@@ -42,21 +55,87 @@ class BindScope:
 
 
 class Backend(Protocol):
-    """Computes nodes.
+    """Computes nodes, and owns the memory they lie in. ↔ ggml_backend_i, ggml_backend_buffer_i
 
-    `bind` is called once per node after the graph has memory; the kernel it returns reads the
-    sources'
-    arrays and may write only the node's own array (SET_ROWS: the tensor it views).
+    Attributes
+    ----------
+    name : str
+        ``"CPU"``, ``"CUDA0"``; stands in the names of copies, ``"CUDA0#inp_pos#0"``.
+    is_host : bool
+        True where its arrays are numpy arrays in the process's own memory. A tensor on the host
+        has ``home is None``; every other has its backend there.
+    is_simulated : bool
+        True where the device does not exist: shown wherever its name is.
     """
 
     name: str
+    is_host: bool
+    is_simulated: bool
+
+    @property
+    def device(self) -> Device:
+        """What it runs on, with its memory as it is now."""
+        ...
 
     def supports(self, node: Tensor) -> bool:
-        """True where `bind` knows the node's op and types."""
+        """True where `bind` knows the node's op and types. ↔ supports_op"""
+        ...
+
+    def offload_op(self, node: Tensor) -> bool:
+        """True where the node is worth copying its weight here from the host's memory."""
         ...
 
     def bind(self, node: Tensor, scope: BindScope) -> Kernel | None:
-        """One callable that computes `node`; None for a pure view."""
+        """One callable that computes `node`; None for a pure view.
+
+        Called once per node after the graph has memory. All its sources lie here. The kernel
+        reads their arrays and may write only the node's own (SET_ROWS: the tensor it views). It
+        need not wait for its result: whoever reads it calls `get`.
+        """
+        ...
+
+    def alloc(self, nbytes: int, usage: str) -> Any:
+        """Memory of this device: an array uint8 ``[nbytes]``, given back when nobody holds it.
+
+        `usage`: ``"weights"``, ``"kv"`` (zeros, as a cache begins) or ``"compute"``.
+
+        Raises
+        ------
+        DeviceMemoryError
+            It does not fit.
+        """
+        ...
+
+    def view(
+        self,
+        buffer: Any,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any] | type,
+        offset: int = 0,
+        strides: tuple[int, ...] | None = None,
+    ) -> Any:
+        """An array of `shape` over `buffer` from byte `offset` on; strides in bytes, no copy."""
+        ...
+
+    def set(self, array: Any, value: np.ndarray) -> None:
+        """Write the host's values into an array of this device. ↔ ggml_backend_tensor_set"""
+        ...
+
+    def get(self, array: Any) -> np.ndarray:
+        """The values of an array of this device, on the host, once all kernels called so far have
+        run. ↔ ggml_backend_tensor_get
+        """
+        ...
+
+    def copy_from(self, source: Any, array: Any) -> bool:
+        """Copy straight from another backend's array into one of this; False: go through the host.
+
+        ↔ cpy_tensor
+        """
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until all kernels called so far have run."""
         ...
 
 
@@ -75,6 +154,11 @@ class Device:
         Bytes; 0 where unknown.
     computes : bool
         False for a device that is only listed: this version has no kernels for it.
+    is_simulated : bool
+        It does not exist; its memory and its copies are counted as if it did.
+    init : callable or None
+        ``init() -> Backend``, for a device that the model's layers can be put on.
+        ↔ ggml_backend_dev_init
     """
 
     name: str
@@ -83,6 +167,8 @@ class Device:
     memory_total: int = 0
     memory_free: int = 0
     computes: bool = True
+    is_simulated: bool = False
+    init: Callable[[], Backend] | None = field(default=None, compare=False, repr=False)
 
 
 _registry: dict[str, Callable[[], list[Device]]] = {}
@@ -130,11 +216,16 @@ def _cpu_memory() -> tuple[int, int]:
         return 0, 0
 
 
-def _find_cpu() -> list[Device]:
+def cpu_device() -> Device:
+    """The processor, with the memory that is free now."""
     total, free = _cpu_memory()
     cores = os.cpu_count() or 1
     name = platform.processor() or platform.machine() or "processor"
-    return [Device("CPU", "cpu", f"{name}, {cores} cores, numpy", total, free)]
+    return Device("CPU", "cpu", f"{name}, {cores} cores, numpy", total, free)
+
+
+def _find_cpu() -> list[Device]:
+    return [cpu_device()]
 
 
 def _find_cuda() -> list[Device]:

@@ -9,6 +9,10 @@ kernels themselves are in ``cpu_*.py``, by kind of op.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from llmviz.errors import UnsupportedError
 from llmviz.ggml.backends import (  # noqa: F401  (importing them registers their kernels)
     cpu_attention,
@@ -19,7 +23,7 @@ from llmviz.ggml.backends import (  # noqa: F401  (importing them registers thei
     cpu_norm,
     cpu_rows,
 )
-from llmviz.ggml.backends.backend import BindScope, Kernel
+from llmviz.ggml.backends.backend import BindScope, Device, Kernel, cpu_device
 from llmviz.ggml.backends.cpu_base import binders
 from llmviz.ggml.graph import VIEW_OPS, Tensor
 
@@ -30,10 +34,21 @@ class CPU:
     """numpy on the processor; see `backend.Backend`."""
 
     name = "CPU"
+    is_host = True
+    is_simulated = False
+
+    @property
+    def device(self) -> Device:
+        """The processor."""
+        return cpu_device()
 
     def supports(self, node: Tensor) -> bool:
         """True where the op has a kernel here."""
         return node.op in VIEW_OPS or node.op in binders
+
+    def offload_op(self, node: Tensor) -> bool:
+        """Never: what lies on the host is here already."""
+        return False
 
     def bind(self, node: Tensor, scope: BindScope) -> Kernel | None:
         """The node's kernel, or None for a view."""
@@ -43,3 +58,33 @@ class CPU:
         if binder is None:
             raise UnsupportedError("op on CPU", node.op, supported=sorted(binders))
         return binder(node, scope)
+
+    def alloc(self, nbytes: int, usage: str) -> np.ndarray:
+        """See `backend.Backend`."""
+        return (np.zeros if usage == "kv" else np.empty)(nbytes, np.uint8)
+
+    def view(
+        self,
+        buffer: Any,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any] | type,
+        offset: int = 0,
+        strides: tuple[int, ...] | None = None,
+    ) -> np.ndarray:
+        """See `backend.Backend`."""
+        return np.ndarray(shape, dtype, buffer=buffer.data, offset=offset, strides=strides)
+
+    def set(self, array: np.ndarray, value: np.ndarray) -> None:
+        """See `backend.Backend`."""
+        array[...] = value
+
+    def get(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
+
+    def copy_from(self, source: Any, array: Any) -> bool:
+        """Never: another backend's values come through `get`."""
+        return False
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
