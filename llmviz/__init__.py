@@ -34,7 +34,7 @@ from llmviz.sampling import Chain
 if TYPE_CHECKING:
     import os
 
-    from llmviz import sampling, show
+    from llmviz import lessons, sampling, show
     from llmviz.trace import Debugger, open_trace
     from llmviz.trace.compare_runs import compare
     from llmviz.trace.llamacpp import record_llamacpp
@@ -63,6 +63,7 @@ __all__ = [
     "drain",
     "generate",
     "generate_steps",
+    "lessons",
     "load",
     "open_gguf",
     "open_trace",
@@ -100,7 +101,7 @@ def __getattr__(name: str) -> Any:
         from llmviz.trace.llamacpp import record_llamacpp
 
         return record_llamacpp
-    if name in ("plots", "sampling", "show"):  # plots is not in __all__: it needs matplotlib
+    if name in ("lessons", "plots", "sampling", "show"):  # plots is not in __all__: it needs matplotlib
         import importlib
 
         return importlib.import_module(f"llmviz.{name}")

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trace",),
     ("plots",),
     ("widgets",),
-    ("show",),
+    ("show", "lessons"),
     ("cli", "__main__"),
 )
 # Parts that belong together although they are several modules of one layer.
@@ -41,7 +41,7 @@ DEFERRED = {
     ("model.arch", "models"),  # the registry loads every architecture so that it registers itself
 }
 NOTEBOOK_ONLY = {"anywidget", "ipywidgets", "IPython", "ipykernel", "matplotlib", "traitlets"}
-MAY_DRAW = {"plots", "widgets", "show", "cli"}
+MAY_DRAW = {"plots", "widgets", "show", "lessons", "cli"}
 
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -31,6 +31,7 @@ NAMES = [
     "drain",
     "generate",
     "generate_steps",
+    "lessons",
     "load",
     "open_gguf",
     "open_trace",
