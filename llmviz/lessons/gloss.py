@@ -1,4 +1,4 @@
-"""Fill in what glossary words mean in notebooks: ``python -m llmviz.lessons.gloss notebooks/*.ipynb``.
+"""Fill in what glossary words mean: ``python -m llmviz.lessons.gloss notebooks/*.ipynb``.
 
 An author writes ``<abbr>token</abbr>`` in a text cell; the hover text is the glossary's, so that it
 is written once. ``--check`` changes nothing and ends with 1 where a file would change.
