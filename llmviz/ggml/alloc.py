@@ -3,17 +3,23 @@
 ↔ ggml/src/ggml-alloc.c
 
 A node's range is given back after its last reader, so the arena of a 30-layer model is a few layers
-wide. Inputs and the graph's outputs keep their memory until the next graph is allocated.
+wide. Inputs and the graph's outputs keep their memory until the next graph is allocated. Each
+backend has an arena of its own; a tensor's `home` says in which it lies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from llmviz.ggml.graph import Graph, Tensor
+from llmviz.ggml.types import TYPES
+
+if TYPE_CHECKING:
+    from llmviz.ggml.backends.backend import Backend
 
 __all__ = ["Allocator", "Plan"]
 
@@ -80,7 +86,7 @@ class _FreeList:
         self.free = joined
 
 
-def plan(graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
+def plan(graph: Graph, outputs: Iterable[Tensor] = (), home: Backend | None = None) -> Plan:
     """Lay out `graph`: each node's memory from its computation to its last reader.
 
     Parameters
@@ -88,6 +94,8 @@ def plan(graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
     graph : Graph
     outputs : iterable of Tensor
         Results that are read after the graph has run; never reused.
+    home : Backend or None
+        Only tensors that lie there; None: on the host.
     """
     ranges, result = _FreeList(), Plan()
     keep = {id(t.root) for t in outputs}
@@ -98,43 +106,58 @@ def plan(graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
         last_use[id(node.root)] = i
 
     for leaf in graph.leafs:
-        if leaf.is_input:
+        if leaf.is_input and leaf.home is home:
             result.offsets[id(leaf)] = ranges.take(_padded(leaf.nbytes))
     dying: dict[int, list[Tensor]] = {}
     for node in graph.nodes:
-        if not node.is_view and id(node) not in keep:
+        if not node.is_view and node.home is home and id(node) not in keep:
             dying.setdefault(last_use[id(node)], []).append(node)
     for i, node in enumerate(graph.nodes):
-        if not node.is_view:
-            result.offsets[id(node)] = ranges.take(_padded(node.nbytes))
+        if not node.is_view and node.home is home:
+            result.offsets[id(node)] = ranges.take(_padded(node.span))
         for dead in dying.get(i, ()):
-            ranges.give(result.offsets[id(dead)], _padded(dead.nbytes))
+            ranges.give(result.offsets[id(dead)], _padded(dead.span))
     result.size = ranges.top
     return result
 
 
 class Allocator:
-    """Owns the arena and gives graphs their memory. ↔ ggml_gallocr"""
+    """Owns an arena and gives graphs their memory in it. ↔ ggml_gallocr
 
-    def __init__(self) -> None:
-        self.arena = np.empty(0, np.uint8)
+    Parameters
+    ----------
+    home : Backend or None
+        Whose memory the arena is; None: the host's.
+    """
+
+    def __init__(self, home: Backend | None = None) -> None:
+        self.home = home
+        self.arena: Any = np.empty(0, np.uint8)
 
     @property
     def size(self) -> int:
         """Bytes of the arena (llama.cpp's "compute buffer size")."""
-        return self.arena.nbytes
+        return int(self.arena.nbytes)
 
     def reserve(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
         """Make the arena large enough for `graph`. ↔ ggml_gallocr_reserve"""
-        layout = plan(graph, outputs)
+        layout = plan(graph, outputs, self.home)
         if layout.size > self.arena.nbytes:
-            self.arena = np.empty(layout.size, np.uint8)
+            self.arena = np.empty(0, np.uint8)  # given back first: both need not fit
+            if self.home is None:
+                self.arena = np.empty(layout.size, np.uint8)
+            else:
+                self.arena = self.home.alloc(layout.size, "compute")
         return layout
 
     def alloc(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
-        """Give every tensor of `graph` its memory; an earlier graph's values become invalid."""
+        """Give every tensor of `graph` that lies here its memory; an earlier graph's values become
+        invalid.
+        """
         layout = self.reserve(graph, outputs)
         for tensor in (*graph.leafs, *graph.nodes):
+            if tensor.home is not self.home:
+                continue
             if tensor.is_view:
                 assert tensor.view_src is not None
                 source = tensor.view_src.buffer
@@ -143,5 +166,9 @@ class Allocator:
                 tensor.bind(source)
             elif id(tensor) in layout.offsets:
                 offset = layout.offsets[id(tensor)]
-                tensor.bind(self.arena[offset : offset + tensor.nbytes])
+                memory = self.arena[offset : offset + tensor.span]
+                if TYPES[tensor.type].dtype is None:  # the copy of a weight that is kept as blocks
+                    tensor.adopt_blocks(memory)
+                else:
+                    tensor.bind(memory)
         return layout

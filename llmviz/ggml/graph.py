@@ -18,6 +18,7 @@ from llmviz.ggml.types import TYPES, GGMLType, row_size
 
 if TYPE_CHECKING:
     from llmviz.ggml.backends.backend import Backend
+    from llmviz.ggml.splits import Split
     from llmviz.ggml.stored import StoredRows
 
 __all__ = ["VIEW_OPS", "Graph", "Tensor", "contiguous_strides", "new_tensor"]
@@ -157,6 +158,18 @@ class Tensor:
         return row_size(self.type, self.ne[0]) * self.ne[1] * self.ne[2] * self.ne[3]
 
     @property
+    def span(self) -> int:
+        """Bytes from the first value to the end of the last one: `nbytes`, more where the strides
+        leave gaps. ↔ ggml_nbytes
+        """
+        if self.nelements == 0:
+            return 0
+        row = row_size(self.type, self.ne[0])
+        if TYPES[self.type].block_size == 1:
+            row = (self.ne[0] - 1) * self.nb[0] + TYPES[self.type].type_size
+        return row + sum((n - 1) * nb for n, nb in zip(self.ne[1:], self.nb[1:], strict=True))
+
+    @property
     def is_contiguous(self) -> bool:
         """True where the values lie one after the other."""
         expected = contiguous_strides(self.type, self.ne)
@@ -268,10 +281,19 @@ def new_tensor(type_: GGMLType, *ne: int, name: str = "", is_input: bool = False
 
 @dataclass
 class Graph:
-    """Nodes in the order they are computed, leaves in the order they were met. ↔ ggml_cgraph"""
+    """Nodes in the order they are computed, leaves in the order they were met. ↔ ggml_cgraph
+
+    Attributes
+    ----------
+    nodes, leafs : list of Tensor
+    splits : list of Split
+        How the scheduler divided the nodes between several backends; empty while it has not, and
+        where there is only one.
+    """
 
     nodes: list[Tensor] = field(default_factory=list)
     leafs: list[Tensor] = field(default_factory=list)
+    splits: list[Split] = field(default_factory=list)
     _visited: set[int] = field(default_factory=set)
 
     def build_forward_expand(self, tensor: Tensor) -> None:

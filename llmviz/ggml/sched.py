@@ -1,4 +1,4 @@
-"""The scheduler: gives a graph memory, binds its nodes once, runs them one by one.
+"""The scheduler: divides a graph between backends, gives it memory, binds its nodes, runs them.
 
 ↔ ggml/src/ggml-backend.cpp
 
@@ -9,7 +9,7 @@ around every node; off by default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
@@ -17,9 +17,11 @@ import numpy as np
 
 from llmviz.errors import UnsupportedError
 from llmviz.events import Event, Steps
-from llmviz.ggml.alloc import Allocator, Plan
+from llmviz.ggml.alloc import Allocator, Plan, plan
 from llmviz.ggml.backends.backend import Backend, BindScope, Kernel
+from llmviz.ggml.copies import Copy, copies_of, copy_kernel
 from llmviz.ggml.graph import Graph, Tensor
+from llmviz.ggml.splits import COPY_OP, assign, split
 
 __all__ = ["Aborted", "NodeTimes", "Sched", "Want", "never"]
 
@@ -78,10 +80,17 @@ class Sched:
     Parameters
     ----------
     backends : sequence of Backend
-        The first that supports a node computes it.
+        In order of priority; of several the last is the host's. Which computes a node is decided
+        by `splits.assign`: above all, where its weights are.
+    op_offload : bool
+        Whether a weight on the host may be copied to a device for a large batch.
 
     Attributes
     ----------
+    allocators : list of Allocator
+        One for each memory, the host's last.
+    plan : Plan or None
+        The layout of the host's arena (the last backend's) for the allocated graph.
     times : NodeTimes or None
         Filled by every run where it is set.
     n_threads : tuple of (int, int)
@@ -90,9 +99,11 @@ class Sched:
         Whether ops use their compiled form where there is one.
     """
 
-    def __init__(self, backends: Iterable[Backend]) -> None:
+    def __init__(self, backends: Iterable[Backend], *, op_offload: bool = True) -> None:
         self.backends = list(backends)
-        self.allocator = Allocator()
+        self.op_offload = op_offload
+        self.allocators = [Allocator(b) for b in self.backends if not b.is_host]
+        self.allocators.append(Allocator())
         self.graph: Graph | None = None
         self.plan: Plan | None = None
         self.times: NodeTimes | None = None
@@ -101,26 +112,107 @@ class Sched:
         self._runs: list[tuple[int, list[tuple[Tensor, Kernel | None]]]] = []
         self._kernels: list[Kernel] = []
 
-    def reserve(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
-        """Size the arena for `graph` without binding it."""
-        return self.allocator.reserve(graph, outputs)
+    @property
+    def allocator(self) -> Allocator:
+        """The host's allocator."""
+        return self.allocators[-1]
 
-    def alloc_graph(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> None:
+    @property
+    def n_splits(self) -> int:
+        """Pieces that the allocated graph is cut into. ↔ ggml_backend_sched_get_n_splits"""
+        return len(self.graph.splits) or 1 if self.graph is not None else 0
+
+    @property
+    def copies(self) -> list[Copy]:
+        """What every run of the allocated graph copies between backends."""
+        return copies_of(self.graph, self.backends) if self.graph is not None else []
+
+    def divide(self, graph: Graph, pinned: Mapping[int, Backend] | None = None) -> None:
+        """Assign every node to a backend and cut the graph into splits; once for each graph.
+
+        Parameters
+        ----------
+        graph : Graph
+        pinned : mapping or None
+            ``id(node) -> backend`` that the builder wants. ↔ ggml_backend_sched_set_tensor_backend
+        """
+        if len(self.backends) == 1 or graph.splits:
+            return
+        at = {id(backend): i for i, backend in enumerate(self.backends)}
+        places = {node: at[id(backend)] for node, backend in (pinned or {}).items()}
+        found = assign(graph, self.backends, places, op_offload=self.op_offload)
+        graph.splits = split(graph, self.backends, found)
+
+    def measure(
+        self,
+        graph: Graph,
+        outputs: Iterable[Tensor] = (),
+        pinned: Mapping[int, Backend] | None = None,
+    ) -> list[int]:
+        """Bytes of each allocator's arena that `graph` would need; nothing is allocated."""
+        outputs = list(outputs)
+        self.divide(graph, pinned)
+        return [plan(graph, outputs, allocator.home).size for allocator in self.allocators]
+
+    def reserve(
+        self,
+        graph: Graph,
+        outputs: Iterable[Tensor] = (),
+        pinned: Mapping[int, Backend] | None = None,
+    ) -> Plan:
+        """Size the arenas for `graph` without binding it; the host's layout is returned."""
+        outputs = list(outputs)
+        self.divide(graph, pinned)
+        return [allocator.reserve(graph, outputs) for allocator in self.allocators][-1]
+
+    def alloc_graph(
+        self,
+        graph: Graph,
+        outputs: Iterable[Tensor] = (),
+        pinned: Mapping[int, Backend] | None = None,
+    ) -> None:
         """Give `graph` memory and turn each node into its kernel.
 
         ↔ ggml_backend_sched_alloc_graph
         """
-        self.plan = self.allocator.alloc(graph, outputs)
-        scope = BindScope(n_threads=self.n_threads, compiled=self.compiled)
+        outputs = list(outputs)
+        self.divide(graph, pinned)
+        self.plan = [allocator.alloc(graph, outputs) for allocator in self.allocators][-1]
+        # one scope for each memory: what nodes share lies in theirs
+        scopes = {
+            id(a.home): BindScope(n_threads=self.n_threads, compiled=self.compiled)
+            for a in self.allocators
+        }
+        places = self._places(graph)
         self._runs = [
-            (il, [(node, self.backend_of(node).bind(node, scope)) for node in nodes])
+            (il, [(node, self._bind(node, places, scopes)) for node in nodes])
             for il, nodes in graph.by_layer()
         ]
         self._kernels = [k for _, nodes in self._runs for _, k in nodes if k is not None]
         self.graph = graph
 
+    def _places(self, graph: Graph) -> dict[int, Backend]:
+        """``id(node) -> backend`` of a divided graph; empty where there is one backend."""
+        return {
+            id(node): self.backends[part.backend]
+            for part in graph.splits
+            for node in graph.nodes[part.i_start : part.i_end]
+        }
+
+    def _bind(
+        self, node: Tensor, places: dict[int, Backend], scopes: dict[int, BindScope]
+    ) -> Kernel | None:
+        if node.op == COPY_OP:
+            return copy_kernel(node)
+        backend = places.get(id(node)) or self.backend_of(node)
+        return backend.bind(node, scopes[id(node.home)])
+
     def backend_of(self, node: Tensor) -> Backend:
         """The backend that computes `node`."""
+        if self.graph is not None and self.graph.splits:
+            place = self._places(self.graph).get(id(node))
+            if place is not None:
+                return place
         for backend in self.backends:
             if backend.supports(node):
                 return backend

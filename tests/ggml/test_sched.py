@@ -217,8 +217,8 @@ def test_a_graph_can_run_again_with_other_inputs() -> None:
         np.testing.assert_array_equal(t.array, before)
 
 
-class Only:
-    """A backend that takes one op and leaves a mark."""
+class Only(CPU):
+    """A backend that takes one op and leaves a mark; its memory is the host's."""
 
     def __init__(self, op: str) -> None:
         self.name = f"only {op}"
