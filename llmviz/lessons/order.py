@@ -41,11 +41,12 @@ class OrderCheck(Check):
 
     def nearer(self, given: Any, right: Any) -> str:
         """How many stand where they belong."""
-        n = sum(a == b for a, b in zip(given, right))
-        first = next(i for i, (a, b) in enumerate(zip(given, right)) if a != b)
+        fits = [a == b for a, b in zip(given, right)]
+        first = fits.index(False)
         if not first:
-            return f"{n} of {len(right)} stand where they belong; the first one does not."
-        return f"The first {first} stand where they belong, of {len(right)}."
+            return f"{sum(fits)} of {len(right)} are in their place; the first one is not."
+        begins = "The first is" if first == 1 else f"The first {first} are"
+        return f"{begins} in place, of {len(right)}."
 
     def written(self, value: Any) -> str:
         """One after the other."""

@@ -9,6 +9,7 @@ import traitlets as t
 from llmviz.steps import STEPS
 from llmviz.trace import DebuggerError
 from llmviz.trace.fidelity import fidelity
+from llmviz.trace.glossary import marked
 from llmviz.trace.shown import short
 from llmviz.widgets.drive import SLICE, DrivingView
 from llmviz.widgets.follow import answers
@@ -23,6 +24,7 @@ class MapView(DrivingView):
     Traits
     ------
     steps : list of {number, title, explanation, functions}
+        The explanation in parts (text, meaning): of a word of the glossary its meaning, else empty.
     step : int
         The step that runs now, 0 before the first event.
     shown_step : int
@@ -61,7 +63,7 @@ class MapView(DrivingView):
                 {
                     "number": s.number,
                     "title": s.title,
-                    "explanation": s.explanation,
+                    "explanation": marked(s.explanation),
                     "functions": list(s.functions),
                 }
                 for s in STEPS

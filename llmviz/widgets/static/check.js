@@ -3,7 +3,7 @@ import { h, fill, alone } from "./kit.js";
 import { FIELDS, rich } from "./check_fields.js";
 import { CHECK_STYLE } from "./check_style.js";
 
-const TITLES = { right: "Right.", wrong: "Not yet.", unread: "", shown: "The answer:" };
+const TITLES = { right: "Right", wrong: "Not yet", unread: "", shown: "The answer" };
 const SIGNS = { right: "✓", wrong: "↻", unread: "i", shown: "→" };
 
 function checkZone(host) {
@@ -23,7 +23,7 @@ function checkZone(host) {
   const verdict = h("div", { class: "lv-verdict", hidden: true });
   const note = h("p", { class: "lv-remark lv-check-note" });
   const node = h("div", { class: "lv-check", role: "group", "data-kind": kind, "data-key": model.get("key") },
-    h("style", {}, CHECK_STYLE), asked, field.node, h("div", { class: "lv-check-row" }, check, show, tries), verdict, note);
+    h("style", {}, CHECK_STYLE), asked, h("div", { class: "lv-answer" }, field.node, h("div", { class: "lv-check-row" }, check, show, tries)), verdict, note);
   let said = "";
   const draw = () => {
     const question = model.get("question") || "", v = model.get("verdict") || {}, state = v.state || "";
@@ -36,14 +36,16 @@ function checkZone(host) {
     tries.textContent = n ? (model.get("done") ? `right at try ${n}` : n === 1 ? "1 try" : `${n} tries`) : "";
     verdict.hidden = !state;
     verdict.dataset.state = state;
-    const told = exercise || !v.answer ? null : h("b", { class: "lv-told" }, v.answer);
+    const told = exercise || !v.answer ? null : h("b", { class: "lv-told" }, rich(v.answer));
+    const title = exercise && state === "shown" ? "One way to do it:" : TITLES[state] && TITLES[state] + (told ? ":" : ".");
+    node.style.colorScheme = host.dark ? "dark" : "light"; // the browser's own boxes
     fill(verdict, h("span", { class: "lv-sign", "aria-hidden": "true" }, SIGNS[state]),
       h("div", { class: "lv-verdict-text" },
-        h("p", {}, h("b", {}, exercise && state === "shown" ? "One way to do it:" : TITLES[state]), " ", told, told ? " " : null, rich(v.text || "")),
+        h("p", {}, h("b", {}, title), " ", told, told ? " " : null, rich(v.text || "")),
         exercise && state === "shown" ? h("pre", { class: "lv-code lv-solution", tabindex: 0, "aria-label": "Solution" }, v.answer) : null));
     note.textContent = model.get("note") || "";
     note.hidden = !note.textContent;
-    const words = state ? `${TITLES[state]} ${v.answer || ""} ${v.text || ""}` : "";
+    const words = state ? `${title} ${v.answer || ""} ${v.text || ""}` : "";
     if (words !== said) { said = words; host.say(words); }
   };
   return { node, draw };

@@ -108,7 +108,7 @@ function order(host) {
 function mark(host) {
   const { rows, columns, values, axes } = host.model.get("form");
   const cells = rows.map((r, i) => columns.map((c, j) => h("button", {
-    type: "button", class: "lv-mark", tabindex: i || j ? -1 : 0, "aria-pressed": "false", "data-cell": `${i},${j}`, "aria-label": `${axes[0]} ${r}, ${axes[1]} ${c}${values.length ? ", " + values[i][j] : ""}`,
+    type: "button", class: "lv-mark-cell", tabindex: i || j ? -1 : 0, "aria-pressed": "false", "data-cell": `${i},${j}`, "aria-label": `${axes[0]} ${r}, ${axes[1]} ${c}${values.length ? ", " + values[i][j] : ""}`,
   }, values.length ? values[i][j] : "")));
   const set = (cell, on) => { cell.setAttribute("aria-pressed", String(on)); };
   const on = (cell) => cell.getAttribute("aria-pressed") === "true";
@@ -117,7 +117,7 @@ function mark(host) {
     h("tbody", {}, rows.map((r, i) => h("tr", {}, h("th", { scope: "row" }, piece(r)), cells[i].map((c) => h("td", {}, c))))));
   const at = (cell) => cell.dataset.cell.split(",").map(Number);
   table.addEventListener("keydown", (e) => {
-    const cell = e.target.closest(".lv-mark"), to = cell && !e.altKey && !e.ctrlKey && !e.metaKey && moved(e.key, at(cell), rows.length, columns.length);
+    const cell = e.target.closest(".lv-mark-cell"), to = cell && !e.altKey && !e.ctrlKey && !e.metaKey && moved(e.key, at(cell), rows.length, columns.length);
     if (!to) return;
     e.preventDefault();
     cell.tabIndex = -1;
@@ -128,7 +128,7 @@ function mark(host) {
   // A click turns one cell; a drag gives all that it crosses the state of the first.
   let painting = null, painted = false;
   table.addEventListener("pointerdown", (e) => {
-    const cell = e.target.closest(".lv-mark");
+    const cell = e.target.closest(".lv-mark-cell");
     if (!cell || e.button) return;
     painting = !on(cell);
     painted = true;
@@ -136,11 +136,11 @@ function mark(host) {
     if (cell.hasPointerCapture(e.pointerId)) cell.releasePointerCapture(e.pointerId);
   });
   table.addEventListener("pointerover", (e) => {
-    const cell = e.target.closest(".lv-mark");
+    const cell = e.target.closest(".lv-mark-cell");
     if (painting !== null && cell && e.buttons & 1) set(cell, painting);
   });
   table.addEventListener("click", (e) => {
-    const cell = e.target.closest(".lv-mark");
+    const cell = e.target.closest(".lv-mark-cell");
     if (cell && !painted) set(cell, !on(cell)); // from the keyboard
     painted = false;
   });

@@ -6,6 +6,10 @@ export const CHECK_STYLE = `
 .llmviz .lv-check { display: grid; gap: 0.6em; padding: 0.75em 0.95em 0.8em; max-width: 60em; }
 .llmviz .lv-asked { font-size: 1.06em; font-weight: 500; line-height: 1.45; max-width: 48em; }
 .llmviz .lv-check code { padding: 0.05em 0.3em; border-radius: 0.25em; background: var(--lv-hover); }
+.llmviz .lv-answer { display: grid; gap: 0.6em; justify-items: start; }
+.llmviz .lv-answer > :first-child { max-width: 100%; }
+.llmviz :is([data-kind=number], [data-kind=token]) > .lv-answer { display: flex; flex-wrap: wrap; align-items: center; gap: 0.6em 0.9em; }
+.llmviz .lv-answer > .lv-order { width: min(40em, 100%); }
 .llmviz .lv-check-row { display: flex; flex-wrap: wrap; align-items: center; gap: 0.5em 0.7em; }
 .llmviz .lv-check input.lv-check-number, .llmviz .lv-check input.lv-check-text { padding: 0.35em 0.6em; border: 1px solid color-mix(in srgb, var(--lv-fg) 45%, var(--lv-bg)); border-radius: 0.35em; background: var(--lv-bg); color: var(--lv-fg); font-size: 1em; height: auto; }
 .llmviz .lv-check-number { width: 11em; font-variant-numeric: tabular-nums; }
@@ -30,14 +34,14 @@ export const CHECK_STYLE = `
 .llmviz .lv-marks-box { overflow-x: auto; padding: 2px; }
 .llmviz table.lv-marks { border-collapse: collapse; border: 0; background: none; width: auto; }
 .llmviz .lv-marks :is(tr, th, td) { border: 0; background: none !important; padding: 0; text-align: center; font-weight: 400; vertical-align: middle; }
-.llmviz .lv-marks thead th { padding: 0 0.2em 0.25em; vertical-align: bottom; max-width: 9em; }
+.llmviz .lv-marks thead th { padding: 0 0.4em 0.25em; vertical-align: bottom; max-width: 9em; }
 .llmviz .lv-marks tbody th { text-align: right; padding-right: 0.5em; white-space: nowrap; }
 .llmviz .lv-marks .lv-mark-axes { color: var(--lv-soft); font-size: max(13px, 0.88em); text-align: right; padding-right: 0.5em; white-space: nowrap; }
-.llmviz .lv-mark { min-width: 2.1em; width: 100%; height: 2.1em; padding: 0 0.3em; border: 1px solid color-mix(in srgb, var(--lv-fg) 30%, var(--lv-bg)); background: var(--lv-bg); cursor: pointer; touch-action: none; user-select: none; display: block; font-variant-numeric: tabular-nums; }
-.llmviz .lv-mark:hover { background: var(--lv-hover); }
-.llmviz .lv-mark[aria-pressed=true] { background: var(--lv-now); border-color: var(--lv-now); color: var(--lv-bg); }
-.llmviz .lv-mark[aria-pressed=true]:empty::after { content: "✓"; }
-.llmviz .lv-mark:focus-visible { outline-offset: -3px; outline-color: var(--lv-fg); }
+.llmviz .lv-mark-cell { min-width: 2.1em; width: 100%; height: 2.1em; padding: 0 0.3em; border: 1px solid color-mix(in srgb, var(--lv-fg) 30%, var(--lv-bg)); background: var(--lv-bg); cursor: pointer; touch-action: none; user-select: none; display: block; font-variant-numeric: tabular-nums; }
+.llmviz .lv-mark-cell:hover { background: var(--lv-hover); }
+.llmviz .lv-mark-cell[aria-pressed=true] { background: var(--lv-now); border-color: var(--lv-now); color: var(--lv-bg); }
+.llmviz .lv-mark-cell[aria-pressed=true]:empty::after { content: "✓"; }
+.llmviz .lv-mark-cell:focus-visible { outline-offset: -3px; outline-color: var(--lv-fg); }
 
 .llmviz .lv-chips { display: flex; flex-wrap: wrap; gap: 0.3em; }
 .llmviz .lv-chip { display: inline-flex; flex-direction: column; align-items: center; padding: 0.15em 0.55em; border: 1px solid var(--lv-line); border-radius: 0.35em; background: var(--lv-raised); cursor: pointer; line-height: 1.25; }

@@ -54,6 +54,11 @@ export function piece(text, attributes) {
   return h("bdi", { class: "lv-piece", ...attributes }, lead, rest || (space ? "" : "∅"));
 }
 
+// A sentence in parts (text, meaning): words of the glossary say what they mean when pointed at.
+export function glossed(parts) {
+  return parts.map(([text, meaning]) => (meaning ? h("abbr", { class: "lv-word", title: meaning }, text) : text));
+}
+
 export function format(x) {
   if (x === null || x === undefined) return "–";
   if (Number.isNaN(x)) return "NaN";

@@ -1,5 +1,5 @@
 // The map of the sixteen steps, the open scopes, and the explanation of a step.
-import { h, fill, alone, card, plain, roving } from "./kit.js";
+import { h, fill, alone, card, plain, roving, glossed } from "./kit.js";
 import { driver } from "./driver.js";
 
 function time(seconds) {
@@ -79,7 +79,7 @@ export function explanationZone(host) {
     title.textContent = s.title;
     const is = open === model.get("step") ? "now" : model.get("step") === 0 ? "first" : "";
     remark.textContent = `step ${open} of ${steps.length}${is && is !== "now" ? " · " + is : ""}`;
-    const text = h("p", { class: full ? "" : "lv-clamp" }, s.explanation);
+    const text = h("p", { class: full ? "" : "lv-clamp" }, glossed(s.explanation));
     more.setAttribute("aria-expanded", String(full));
     more.textContent = full ? "less" : "more";
     more.hidden = !host.docked;
