@@ -97,6 +97,16 @@ class GGUF:
         return self._source.is_mapped
 
     @property
+    def is_direct(self) -> bool:
+        """Whether `tensor_bytes` reads past the system's page cache."""
+        return self._source.is_direct
+
+    @property
+    def fallback(self) -> str:
+        """Why the file is read in another way than was asked for; empty where it is not."""
+        return next((p._source.fallback for p in self.parts if p._source.fallback), "")
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._source.closed
@@ -137,6 +147,16 @@ class GGUF:
             The file was closed.
         """
         return self.parts[info.part]._source.view(info.abs_offset, info.nbytes)
+
+    def forget_bytes(self, info: TensorInfo | None = None) -> None:
+        """Let go of the mapped pages of one tensor, or of all headers, until they are looked at
+        again; arrays of them stay valid.
+        """
+        if info is not None:
+            self.parts[info.part]._source.forget(info.abs_offset, info.nbytes)
+            return
+        for part in self.parts:
+            part._source.forget(0, part.data_offset)
 
     def field_at(self, offset: int) -> Field:
         """Return the header field that the byte at a file offset belongs to.
@@ -240,7 +260,11 @@ def _layer_then_name(name: str) -> tuple[int, bytes]:
 
 
 def open_gguf(
-    path: str | os.PathLike[str], *, use_mmap: bool = True, follow_splits: bool = True
+    path: str | os.PathLike[str],
+    *,
+    use_mmap: bool = True,
+    direct: bool = False,
+    follow_splits: bool = True,
 ) -> GGUF:
     """Open a GGUF file: read its header, check everything in it, touch no weights.
 
@@ -250,6 +274,9 @@ def open_gguf(
         A GGUF file of version 2 or 3; of a split model, the first part.
     use_mmap : bool
         ``False`` reads the file instead of mapping it into memory (also done where mapping fails).
+    direct : bool
+        ``True`` reads weights past the system's page cache, where the file system allows it; the
+        file is not mapped then.
     follow_splits : bool
         ``False`` opens only this part of a split model.
 
@@ -267,7 +294,7 @@ def open_gguf(
     --------
     open_steps : the same, one event per header field.
     """
-    return drain(open_steps(path, use_mmap=use_mmap, follow_splits=follow_splits))
+    return drain(open_steps(path, use_mmap=use_mmap, direct=direct, follow_splits=follow_splits))
 
 
 def open_steps(
@@ -275,6 +302,7 @@ def open_steps(
     *,
     depth: int = 0,
     use_mmap: bool = True,
+    direct: bool = False,
     follow_splits: bool = True,
 ) -> Steps[GGUF]:
     """Open a GGUF file, yielding one event per header field.
@@ -291,7 +319,7 @@ def open_steps(
     -------
     GGUF
     """
-    source = Source(path, use_mmap=use_mmap)
+    source = Source(path, use_mmap=use_mmap, direct=direct)
     try:
         header = yield from walk_header(source, depth)
         first = GGUF(source, header)
@@ -305,4 +333,6 @@ def open_steps(
 
 
 def _open_part(path: str, like: GGUF, depth: int) -> Steps[GGUF]:
-    return open_steps(path, depth=depth, use_mmap=like.is_mapped, follow_splits=False)
+    return open_steps(
+        path, depth=depth, use_mmap=like.is_mapped, direct=like.is_direct, follow_splits=False
+    )

@@ -6,6 +6,7 @@ Does not know what the bytes mean.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from llmviz.errors import GGUFError
+from llmviz.gguf.direct import DirectReader
 
 try:
     import mmap
@@ -35,6 +37,14 @@ class Source:
         The file.
     use_mmap : bool
         ``False`` reads even where mapping would work.
+    direct : bool
+        Views are read past the system's page cache, where the file system allows it; implies that
+        nothing is mapped.
+
+    Attributes
+    ----------
+    fallback : str
+        Why the file is not mapped or read directly although that was asked for; else empty.
 
     Raises
     ------
@@ -42,8 +52,12 @@ class Source:
         The path is missing, a directory, not a regular file, or not readable.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, use_mmap: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, use_mmap: bool = True, direct: bool = False
+    ) -> None:
         self.path = os.fsdecode(os.fspath(path))
+        self.fallback = ""
+        self._direct: DirectReader | None = None
         self._file: BinaryIO | None = None
         self._map: mmap.mmap | None = None
         self._head = b""
@@ -63,19 +77,39 @@ class Source:
             reason = getattr(error, "strerror", None) or error
             raise GGUFError(f"the file cannot be opened: {reason}", path=self.path) from error
         self.size = os.fstat(self._file.fileno()).st_size
-        if use_mmap and mmap is not None and self.size > 0:
-            try:
-                self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-            except (OSError, ValueError):  # some network and fuse file systems cannot map
-                self._map = None
+        if direct:
+            self._open_direct()
+        elif use_mmap:
+            self._open_map()
         if self._map is not None:
             self._file.close()  # the mapping lives on without the descriptor
             self._file = None
+
+    def _open_map(self) -> None:
+        assert self._file is not None
+        if mmap is None:
+            self.fallback = "this Python has no mmap"
+        elif self.size > 0:
+            try:
+                self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:  # some network and fuse file systems cannot map
+                self.fallback = f"the file cannot be mapped ({error})"
+
+    def _open_direct(self) -> None:
+        try:
+            self._direct = DirectReader(self.path)
+        except OSError as error:
+            self.fallback = f"the file cannot be opened for direct reading ({error.strerror})"
 
     @property
     def is_mapped(self) -> bool:
         """Whether the file is memory-mapped."""
         return self._map is not None
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether views are read past the page cache."""
+        return self._direct is not None
 
     @property
     def closed(self) -> bool:
@@ -108,7 +142,24 @@ class Source:
         """
         if self._map is not None:
             return np.frombuffer(self._map, np.uint8, size, offset) if size else _NO_BYTES
-        return np.frombuffer(self._pread(offset, size), np.uint8)
+        data = self._read_direct(offset, size) if self._direct is not None else None
+        if data is None:
+            data = np.empty(size, np.uint8)
+            self._read_into(memoryview(data), offset)
+        data.flags.writeable = False
+        return data
+
+    def forget(self, offset: int, size: int) -> None:
+        """Let go of the mapped pages that lie wholly within a range; they come back when they are
+        looked at.
+        """
+        advice = getattr(mmap, "MADV_DONTNEED", None)
+        if self._map is None or advice is None:
+            return
+        page = mmap.PAGESIZE
+        begin, end = -(-offset // page) * page, (offset + size) // page * page
+        if end > begin:
+            self._map.madvise(advice, begin, end - begin)
 
     def close(self) -> None:
         """Let go of the file. Arrays from `view` stay valid and keep the mapping until they go."""
@@ -121,20 +172,55 @@ class Source:
         if self._file is not None:
             self._file.close()
             self._file = None
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
         self._head = b""
 
     def _pread(self, offset: int, size: int) -> bytes:
+        data = self._seek(offset).read(size)
+        if len(data) < size:
+            raise self._too_short(offset, size, len(data))
+        return data
+
+    def _read_into(self, room: memoryview, offset: int) -> None:
+        done, file = 0, self._seek(offset)
+        while done < len(room):  # a raw read may give less than was asked for
+            n = file.readinto(room[done:])  # type: ignore[attr-defined]
+            if not n:
+                raise self._too_short(offset, len(room), done)
+            done += n
+
+    def _read_direct(self, offset: int, size: int) -> np.ndarray | None:
+        """The bytes; None where direct reading turns out not to work, now and from now on."""
+        assert self._direct is not None
+        try:
+            data = self._direct.read(offset, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EFAULT):
+                raise GGUFError(
+                    f"the file cannot be read: {error.strerror}", offset=offset, path=self.path
+                ) from error
+            self.fallback = f"the file system refuses direct reads ({error.strerror})"
+            self._direct.close()
+            self._direct = None
+            return None
+        if len(data) < size:
+            raise self._too_short(offset, size, len(data))
+        return data
+
+    def _seek(self, offset: int) -> BinaryIO:
         if self._file is None:
             raise GGUFError("the file was closed; open it again", path=self.path)
         self._file.seek(offset)
-        data = self._file.read(size)
-        if len(data) < size:
-            raise GGUFError(
-                f"the file became shorter while it was read: wanted {size} bytes, got {len(data)}",
-                offset=offset,
-                path=self.path,
-            )
-        return data
+        return self._file
+
+    def _too_short(self, offset: int, wanted: int, got: int) -> GGUFError:
+        return GGUFError(
+            f"the file became shorter while it was read: wanted {wanted} bytes, got {got}",
+            offset=offset,
+            path=self.path,
+        )
 
 
 _NO_BYTES = np.frombuffer(b"", np.uint8)

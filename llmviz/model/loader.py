@@ -18,6 +18,7 @@ from llmviz.model.arch import Architecture, ModelWeights, get_arch, supported_ar
 from llmviz.model.hparams import HParams, load_hparams_steps
 from llmviz.model.hparams_check import check_projections
 from llmviz.model.keys import Keys, OverriddenGGUF
+from llmviz.model.load_mode import LoadMode
 from llmviz.model.model import Model
 from llmviz.model.tensors import TensorLoader
 from llmviz.model.weights import keeps_blocks
@@ -26,7 +27,6 @@ from llmviz.vocab import Vocab
 __all__ = ["load", "load_steps"]
 
 WEIGHTS = ("auto", "f32", "quantized")
-LOAD_MODES = ("auto", "mmap", "none")
 Progress = Callable[[float], "bool | None"]
 
 
@@ -45,8 +45,11 @@ def load(path: str | os.PathLike[str], **params: Any) -> Model:
     n_gpu_layers, tensor_split
         As in llama_model_params. Without a device that computes they are ignored with a warning.
     load_mode : str
-        ``"auto"``, ``"mmap"`` or ``"none"``. Weights that are dequantized take memory of their own
-        in all of them.
+        How the file's bytes get into memory, by llama.cpp's names: ``"mmap"`` maps the file,
+        ``"none"`` reads it, ``"dio"`` reads it past the system's page cache; ``"mmap+mlock"`` and
+        ``"mlock"`` (read) also keep it from being swapped out. ``"auto"``: mapped where the system
+        can. What the system refuses is done without, with a warning; `Model.load_mode` says what it
+        became. Weights that are dequantized take memory of their own in all of them.
     vocab_only : bool
         Stop after the vocabulary.
     kv_overrides : mapping or None
@@ -86,7 +89,9 @@ def load_steps(
     depth: int = 0,
 ) -> Steps[Model]:
     """`load` as events: backends, file, architecture, hyperparameters, vocabulary, tensors."""
-    _check_params(weights, load_mode)
+    if weights not in WEIGHTS:
+        raise UnsupportedError("weights mode", str(weights), supported=WEIGHTS)
+    mode = LoadMode(load_mode)
     found = yield from devices_steps(depth=depth)
     if (n_gpu_layers or tensor_split) and not any(d.type == "gpu" and d.computes for d in found):
         warnings.warn(
@@ -96,11 +101,12 @@ def load_steps(
     if progress is not None and progress(0.0) is False:
         raise LoadCancelled("loading was cancelled before it began")
     file = yield from scope(
-        "gguf_init_from_file", 2, depth, _open(os.fspath(path), depth + 1), os.fspath(path)
+        "gguf_init_from_file", 2, depth, _open(os.fspath(path), mode, depth + 1), os.fspath(path)
     )
     try:
+        mode.opened(file)
         model = yield from _load_model(
-            file, found, weights, vocab_only, kv_overrides, check_tensors, progress, depth
+            file, found, mode, weights, vocab_only, kv_overrides, check_tensors, progress, depth
         )
     except BaseException:
         file.close()
@@ -108,9 +114,9 @@ def load_steps(
     return model
 
 
-def _open(path: str, depth: int) -> Steps[GGUF]:
+def _open(path: str, mode: LoadMode, depth: int) -> Steps[GGUF]:
     """Step 2: the header field by field, then what it says about the tensors."""
-    file = yield from open_steps(path, depth=depth)
+    file = yield from open_steps(path, depth=depth, use_mmap=mode.use_mmap, direct=mode.direct)
     yield Event("data", "weights_map", depth, 2, file.tensor_infos)
     return file
 
@@ -118,6 +124,7 @@ def _open(path: str, depth: int) -> Steps[GGUF]:
 def _load_model(
     file: GGUF,
     found: list[Device],
+    mode: LoadMode,
     weights: str,
     vocab_only: bool,
     kv_overrides: Mapping[str, Any] | None,
@@ -132,9 +139,9 @@ def _load_model(
     if not vocab_only:
         hparams = yield from load_hparams_steps(keys, arch, depth=depth)
     vocab: Vocab = yield from scope("load_vocab", 5, depth, Vocab.load_steps(gguf, depth=depth + 1))
-    loader = TensorLoader(file, not vocab_only and keeps_blocks(file, weights))
+    loader = TensorLoader(file, not vocab_only and keeps_blocks(file, weights), mode)
     if hparams is None:
-        return Model(gguf, arch, None, vocab, None, loader.tensors, found)
+        return Model(gguf, arch, None, vocab, None, loader.tensors, found, mode)
 
     hparams.n_vocab = vocab.n_tokens
     hparams.origin["n_vocab"] = "tokenizer.ggml.tokens"
@@ -144,18 +151,7 @@ def _load_model(
         depth,
         _load_tensors(arch, hparams, loader, check_tensors, progress, depth + 1),
     )
-    return Model(gguf, arch, hparams, vocab, leaves, loader.tensors, found)
-
-
-def _check_params(weights: str, load_mode: str) -> None:
-    if weights not in WEIGHTS:
-        raise UnsupportedError(
-            "weights mode",
-            str(weights),
-            supported=WEIGHTS,
-        )
-    if load_mode not in LOAD_MODES:
-        raise UnsupportedError("load_mode", str(load_mode), supported=LOAD_MODES)
+    return Model(gguf, arch, hparams, vocab, leaves, loader.tensors, found, mode)
 
 
 def _find_arch(gguf: Any, depth: int) -> Steps[tuple[type[Architecture], Keys]]:
@@ -177,6 +173,8 @@ def _load_tensors(
     depth: int,
 ) -> Steps[ModelWeights]:
     """Step 6: declare against the file, then read."""
+    mode = loader.mode
+    yield Event("data", "load_mode", depth, 6, mode.name, (mode.meaning, tuple(mode.notes)))
     weights = ModelWeights(hparams.n_layer)
     yield Event("enter", "create_tensors", depth, 6, len(loader.tensors))
     try:
@@ -199,5 +197,7 @@ def _load_tensors(
         raise LlmvizError(
             f"not enough memory for the weights: {total / 2**20:.0f} MiB as float32 ({error})"
         ) from error
-    yield Event("exit", "load_all_data", depth, 6, None)
+    mode.check_direct(loader.gguf)
+    loader.gguf.forget_bytes()
+    yield Event("exit", "load_all_data", depth, 6, mode.name, tuple(mode.notes))
     return weights

@@ -9,6 +9,7 @@ from llmviz.ggml.backends.backend import Device
 from llmviz.gguf import GGUF
 from llmviz.model.arch import Architecture, ModelWeights
 from llmviz.model.hparams import HParams
+from llmviz.model.load_mode import LoadMode
 from llmviz.model.tensors import ModelTensor
 from llmviz.vocab import Vocab
 
@@ -35,6 +36,12 @@ class Model:
     weights : ModelWeights or None
         The same by llama.cpp's field names, as graph leaves.
     devices : list of Device
+    load_mode : str
+        How the file's bytes are in memory (see `llmviz.load`): what became of what was asked for.
+    load_notes : list of str
+        Why that is something else, where it is.
+    locked_bytes : int
+        Bytes of weights that the system may not swap out.
     """
 
     def __init__(
@@ -46,6 +53,7 @@ class Model:
         weights: ModelWeights | None,
         tensors: dict[str, ModelTensor],
         devices: list[Device],
+        mode: LoadMode | None = None,
     ) -> None:
         self.gguf = gguf
         self.architecture = architecture
@@ -55,6 +63,10 @@ class Model:
         self.weights = weights
         self.tensors = tensors
         self.devices = devices
+        mode = mode or LoadMode("auto")
+        self.load_mode = mode.name
+        self.load_notes = mode.notes
+        self.locked_bytes = mode.locked
 
     @property
     def hparams(self) -> HParams:

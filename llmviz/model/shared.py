@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-__all__ = ["decoded", "file_key"]
+__all__ = ["decoded", "file_key", "is_mapped"]
 
 _held: WeakValueDictionary[Hashable, np.ndarray] = WeakValueDictionary()
 
@@ -35,7 +35,7 @@ def decoded(key: Hashable | None, decode: Callable[[], np.ndarray]) -> np.ndarra
     key : hashable or None
         None: it is shared with nobody.
     decode : callable
-        ``decode() -> ndarray``. An array that has memory of its own becomes read-only when it is
+        ``decode() -> float32 ndarray``. An array that has memory of its own becomes read-only when it is
         shared; a view of a mapped file is shared by the system.
 
     Returns
@@ -45,14 +45,29 @@ def decoded(key: Hashable | None, decode: Callable[[], np.ndarray]) -> np.ndarra
     """
     known = _held.get(key) if key is not None else None
     if known is not None:
-        return known.reshape(-1)
+        return _values(known)
     made = decode().reshape(-1)
-    owner = made
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
+    owner = _owner(made)
     # Only an owner lives as long as its views do; one of another size would not be this tensor.
     if key is None or not owner.flags.owndata or owner.nbytes != made.nbytes:
         return made
     owner.flags.writeable = False
     _held[key] = owner  # itself, not a view of it: that would be gone when this function returns
-    return owner.reshape(-1)
+    return _values(owner)
+
+
+def is_mapped(array: np.ndarray) -> bool:
+    """Whether an array looks at a mapped file rather than at memory of its own."""
+    return not _owner(array).flags.owndata
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array that a view of a view of it looks at in the end."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _values(owner: np.ndarray) -> np.ndarray:
+    """What an owner's memory holds: float32 that nobody decoded is owned as the bytes read."""
+    return owner.reshape(-1).view(np.float32)

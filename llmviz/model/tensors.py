@@ -19,7 +19,8 @@ from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.gguf import GGUF, TensorInfo
 from llmviz.model.arch import Layer, ModelWeights
 from llmviz.model.hparams import HParams
-from llmviz.model.shared import decoded, file_key
+from llmviz.model.load_mode import LoadMode
+from llmviz.model.shared import decoded, file_key, is_mapped
 
 __all__ = ["ModelTensor", "TensorLoader"]
 
@@ -53,6 +54,7 @@ class ModelTensor:
         self.nbytes = info.nbytes
         self.offset = info.abs_offset
         self.data: np.ndarray | None = None
+        self._bytes: np.ndarray | None = None
 
     def __repr__(self) -> str:
         return f"<tensor {self.name!r} {TYPES[self.type].name} {self.shape}>"
@@ -66,9 +68,30 @@ class ModelTensor:
         return tuple(reversed(ne))
 
     @property
+    def memory(self) -> int:
+        """Bytes of memory that the tensor takes beside the file; 0 where it is looked at in the
+        mapped file, or was not read.
+        """
+        return sum(
+            a.nbytes for a in (self.data, self._bytes) if a is not None and not is_mapped(a)
+        )
+
+    @property
     def raw(self) -> np.ndarray:
-        """The tensor's bytes in the file, uint8, read-only, not copied."""
-        return self._gguf.tensor_bytes(self.info)
+        """The tensor's bytes in the file, uint8, read-only; copied only where the file is not
+        mapped.
+        """
+        return self._gguf.tensor_bytes(self.info) if self._bytes is None else self._bytes
+
+    def keep_bytes(self) -> np.ndarray:
+        """`raw`, which is the same memory from now on also where the file is not mapped."""
+        self._bytes = self.raw
+        return self._bytes
+
+    def forget_bytes(self) -> None:
+        """Let go of the pages of a mapped file that the bytes were read from."""
+        if self._bytes is None:
+            self._gguf.forget_bytes(self.info)
 
     def numpy(self) -> np.ndarray:
         """The values as float32 in numpy order (dequantized; the loaded array where there is
@@ -101,11 +124,16 @@ class TensorLoader:
     keeps_blocks : bool
         Whether matrices of a type that products are made with (`dots.DOTS`) stay as the file has
         them; all else is decoded to float32.
+    mode : LoadMode, optional
+        How the bytes get into memory; the file was opened accordingly.
     """
 
-    def __init__(self, gguf: GGUF, keeps_blocks: bool = False) -> None:
+    def __init__(
+        self, gguf: GGUF, keeps_blocks: bool = False, mode: LoadMode | None = None
+    ) -> None:
         self.gguf = gguf
         self.keeps_blocks = keeps_blocks
+        self.mode = mode or LoadMode("auto")
         self.tensors = {name: ModelTensor(gguf, info) for name, info in gguf.tensor_infos.items()}
         self.created: dict[str, Tensor] = {}
         self.skipped: set[str] = set()
@@ -293,7 +321,8 @@ class TensorLoader:
         for name, leaf in self.created.items():
             tensor = self.tensors[name]
             if leaf.type != GGMLType.F32:
-                leaf.adopt_blocks(tensor.raw)
+                leaf.adopt_blocks(tensor.keep_bytes())
+                self.mode.keep(leaf.blocks)
                 data = tensor.numpy() if check_tensors else np.zeros(0, np.float32)
             else:
                 data = tensor.load()
@@ -307,6 +336,9 @@ class TensorLoader:
                 )
             if leaf.blocks is None:
                 leaf.adopt(data)
+                self.mode.keep(leaf.array)
+                if tensor.type != GGMLType.F32:  # the values have memory of their own now
+                    tensor.forget_bytes()
             done += tensor.nbytes
             yield Event("data", name, depth, 6, tensor, leaf)
             _report(progress, done / total)

@@ -60,11 +60,17 @@ class Weights:
         In the order in which a token passes them.
     loaded : bool
         False: only the header was read, nothing is in memory.
+    mode : str
+        The model's load mode.
+    notes : tuple of str
+        Why it is another than was asked for.
     """
 
     types: tuple[TypeBytes, ...]
     places: tuple[Place, ...]
     loaded: bool
+    mode: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def n_tensors(self) -> int:
@@ -91,9 +97,12 @@ class Weights:
         """How they are held, in a few words."""
         if not self.loaded:
             return "not read"
+        mode = f"load_mode {self.mode}" if self.mode else "load_mode not known"
+        why = "".join(f"; {note}" for note in self.notes)
         if not self.memory:
-            return f"{_mib(self.file)}, read from the file where they are needed"
-        return f"{_mib(self.file)} in the file, {_mib(self.memory)} in memory"
+            return f"{_mib(self.file)}, read from the file where they are needed ({mode}{why})"
+        held = f"{_mib(self.file)} in the file, {_mib(self.memory)} in memory"
+        return f"{held} ({mode}{why})"
 
 
 def _mib(n: int) -> str:
@@ -126,16 +135,14 @@ def weights_of(model: Any, gguf: Any) -> Weights:
             for k in order
         ),
         model is not None and getattr(model, "weights", None) is not None,
+        getattr(model, "load_mode", ""),
+        tuple(getattr(model, "load_notes", ())),
     )  # fmt: skip
 
 
 def _in_memory(tensor: Any) -> int:
-    """Bytes of a tensor's loaded array; 0 where it looks at the mapped file."""
-    data: Any = getattr(tensor, "data", None)
-    base: Any = data
-    while getattr(base, "base", None) is not None:
-        base = base.base
-    return int(data.nbytes) if data is not None and hasattr(base, "flags") else 0
+    """Bytes of memory that a tensor takes beside the file."""
+    return int(getattr(tensor, "memory", 0))
 
 
 def _device(tensor: Any) -> str:

@@ -328,7 +328,8 @@ def test_tensors_are_declared_and_then_loaded(events: list[Event]) -> None:
         "load_tensors", "create_tensors", "create_tensors", "load_all_data", "load_all_data",
         "load_tensors",
     ]  # fmt: skip
-    data = [e for e in shown if e.kind == "data"]
+    mode, *data = (e for e in shown if e.kind == "data")
+    assert (mode.name, mode.value) == ("load_mode", "mmap")
     assert [e.name for e in data[:21]] == [e.name for e in data[21:]]
     assert set(e.name for e in data) == set(tensors())
     declared = {e.name: e.value for e in data[:21]}
