@@ -61,7 +61,7 @@ class DirectReader:
         room = room[-room.ctypes.data % step :][:n]  # begins at a multiple of `step`
         done = 0
         while done < offset - begin + size:
-            got = os.preadv(self._fd, [memoryview(room[done : done + _CHUNK])], begin + done)
+            got = os.preadv(self._fd, [room[done : done + _CHUNK].data], begin + done)
             if got == 0:
                 break
             done += got

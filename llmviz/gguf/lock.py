@@ -53,7 +53,7 @@ class MemoryLock:
             owner = owner.base
         if owner.flags.owndata:  # a mapping is unlocked by the system when it goes
             unlock = weakref.finalize(owner, _unlock, address, n)
-            unlock.atexit = False  # type: ignore[misc]
+            unlock.atexit = False
         return True
 
     def _reason(self, n: int, code: int) -> str:

@@ -145,7 +145,7 @@ class Source:
         data = self._read_direct(offset, size) if self._direct is not None else None
         if data is None:
             data = np.empty(size, np.uint8)
-            self._read_into(memoryview(data), offset)
+            self._read_into(data.data, offset)
         data.flags.writeable = False
         return data
 

@@ -35,8 +35,8 @@ def decoded(key: Hashable | None, decode: Callable[[], np.ndarray]) -> np.ndarra
     key : hashable or None
         None: it is shared with nobody.
     decode : callable
-        ``decode() -> float32 ndarray``. An array that has memory of its own becomes read-only when it is
-        shared; a view of a mapped file is shared by the system.
+        ``decode() -> float32 ndarray``. An array that has memory of its own becomes read-only when
+        it is shared; a view of a mapped file is shared by the system.
 
     Returns
     -------

@@ -72,9 +72,7 @@ class ModelTensor:
         """Bytes of memory that the tensor takes beside the file; 0 where it is looked at in the
         mapped file, or was not read.
         """
-        return sum(
-            a.nbytes for a in (self.data, self._bytes) if a is not None and not is_mapped(a)
-        )
+        return sum(a.nbytes for a in (self.data, self._bytes) if a is not None and not is_mapped(a))
 
     @property
     def raw(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How the file's bytes get into memory: every mode gives the same values, and says what it became."""
+"""How a file's bytes get into memory: every mode gives the same values, and says what it became."""
 
 from __future__ import annotations
 
