@@ -64,6 +64,9 @@ WORDS: dict[str, str] = {
         "A number that the model computes on the way, for this text; weights stay the same for "
         "every text."
     ),
+    "alignment": (
+        "A number of bytes: whatever has to lie at a round address begins at a multiple of it."
+    ),
     "argmax": (
         "The place of the largest number in a list. Taking the argmax of the logits means "
         "always choosing the likeliest token."
