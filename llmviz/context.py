@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from llmviz.batch import Batch, BatchAllocr, Ubatch
+from llmviz.context_memory import MemoryUse, memory_breakdown, pinned_nodes, place_memory
 from llmviz.context_params import ContextParams, resolve
 from llmviz.errors import BatchError, DecodeError, LlmvizError
 from llmviz.events import Event, Steps, drain
 from llmviz.ggml.backends import kernels
+from llmviz.ggml.backends.backend import Backend
 from llmviz.ggml.backends.cpu import CPU
 from llmviz.ggml.sched import Aborted, Sched, Want, never
 from llmviz.memory.memory import MemoryStatus
@@ -111,32 +113,42 @@ class Context:
             yield Event("data", name, depth, 7, value)
 
         hp, c = model.hparams, self.cparams
+        self._sched = Sched([*model.placement.devices, CPU()], op_offload=c.op_offload)
+        self._sched.n_threads = (self.cparams.n_threads, self.cparams.n_threads_batch)
+        self._sched.compiled = model.keeps_blocks and kernels.usable()
         self.memory = create_memory(hp, c, swa_full=self.params.swa_full)
+        if model.placement.devices:
+            place_memory(model, c, self.memory, self._sched, self._worst_cases)
         self._kv = kv_tensors(self.memory, hp)
         yield Event("data", "kv_cache", depth, 7, self.memory, self.memory.size_formula())
 
         self._balloc = BatchAllocr()
-        self._sched = Sched([CPU()])
-        self._sched.n_threads = (self.cparams.n_threads, self.cparams.n_threads_batch)
-        self._sched.compiled = model.keeps_blocks and kernels.usable()
         self._outputs = Outputs(model.vocab.n_tokens, hp.n_embd)
         assert model.weights is not None
         self._k_shift = make_k_shift(self._kv, hp, c, model.weights)
         for name, n_tokens in (("prefill", c.n_ubatch), ("decode", 1)):
-            result = self._reserve(n_tokens)
+            result = self._worst_case(n_tokens)
+            self._sched.reserve(result.gf, result.outputs(), self._pinned(result))
             yield Event("data", f"reserve_{name}", depth, 7, self._sched.allocator.size, result.gf)
 
-    def _reserve(self, n_tokens: int) -> GraphResult:
-        """Build the largest graph of `n_tokens` once, so that the arena never grows while
-        decoding.
-        """
+    def _worst_cases(self, kv: Any) -> list[GraphResult]:
+        """The largest graphs over a cache's tensors."""
+        self._kv = kv
+        return [self._worst_case(self.cparams.n_ubatch), self._worst_case(1)]
+
+    def _worst_case(self, n_tokens: int) -> GraphResult:
+        """The largest graph of `n_tokens`; with it reserved, no arena grows while decoding."""
         mctx = self.memory.init_full()
         n_seqs = self.memory.n_stream
         n_tokens = max(n_tokens // n_seqs, 1) * n_seqs
         ubatch = Ubatch.reserve(n_tokens // n_seqs, n_seqs)
-        result = self._build(self._graph_params(ubatch, mctx, n_outputs=min(n_tokens, n_seqs)))
-        self._sched.reserve(result.gf, result.outputs())
-        return result
+        return self._build(self._graph_params(ubatch, mctx, n_outputs=min(n_tokens, n_seqs)))
+
+    def _pinned(self, result: GraphResult) -> dict[int, Backend]:
+        """Nodes that must be computed where the builder wants them."""
+        n_tokens = result.params.ubatch.n_tokens
+        host, c = self._sched.backends[-1], self.cparams
+        return pinned_nodes(result.gf, self.model.placement, host, n_tokens, c.offload_kqv)
 
     # what it was settled to
 
@@ -177,6 +189,13 @@ class Context:
     def sched(self) -> Sched:
         """What gives graphs their memory and runs them; `Sched.times` measures its nodes."""
         return self._sched
+
+    def memory_breakdown(self) -> list[MemoryUse]:
+        """Bytes of weights, cache and compute buffers on each device, the host last.
+
+        ↔ llama_get_memory_breakdown
+        """
+        return memory_breakdown(self.model, self.memory, self._sched)
 
     def set_abort_callback(self, callback: Callable[[], bool] | None) -> None:
         """Ask `callback` before every node; true ends decode with `DecodeStatus.ABORTED`."""
@@ -319,7 +338,7 @@ class Context:
             yield Event("enter", "build_graph", depth + 1, 13, mctx.get_n_kv())
             self._result = None
             result = self._build(params)
-            self._sched.alloc_graph(result.gf, result.outputs())
+            self._sched.alloc_graph(result.gf, result.outputs(), self._pinned(result))
             self._result = result
             yield Event("exit", "build_graph", depth + 1, 13, result.gf)
         yield Event("enter", "set_inputs", depth + 1, 13, None)
@@ -426,7 +445,7 @@ class Context:
         the same events begins with the same graph.
         """
         if self._result is not graph and graph is not None:
-            self._sched.alloc_graph(graph.gf, graph.outputs())
+            self._sched.alloc_graph(graph.gf, graph.outputs(), self._pinned(graph))
         self._result = graph
 
     def resume_steps(

@@ -61,6 +61,11 @@ class ContextParams:
         For models with sliding windows: keep all cells of those layers, not only a window of them.
     kv_unified : bool
         One buffer for all sequences instead of one each.
+    offload_kqv : bool
+        Keep a layer's K and V on the layer's device; False: on the host, and compute there what
+        reads them.
+    op_offload : bool
+        Copy weights that are on the host to a device for a large batch, and compute it there.
     """
 
     n_ctx: int = 0
@@ -86,6 +91,8 @@ class ContextParams:
     embeddings: bool = False
     swa_full: bool = False
     kv_unified: bool = False
+    offload_kqv: bool = True
+    op_offload: bool = True
 
     @classmethod
     def from_kwargs(cls, params: dict[str, Any]) -> ContextParams:
@@ -136,6 +143,8 @@ def resolve(p: ContextParams, hp: HParams) -> CParams:
     c.n_threads_batch = p.n_threads_batch or c.n_threads
     c.embeddings = p.embeddings
     c.kv_unified = p.kv_unified
+    c.offload_kqv = p.offload_kqv
+    c.op_offload = p.op_offload
     c.type_k, c.type_v = p.type_k, p.type_v
     c.flash_attn = _block_size(p.type_v) > 1  # only for how V is laid out
     c.causal_attn = hp.causal_attn if p.attention_type is None else p.attention_type == "causal"

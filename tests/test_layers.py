@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("vocab", "memory"),
     ("model",),
     ("models",),
-    ("context", "context_params", "outputs", "sampling"),
+    ("context", "context_memory", "context_params", "outputs", "sampling"),
     ("generate",),
     ("trace",),
     ("plots",),
@@ -31,7 +31,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli", "__main__"),
 )
 # Parts that belong together although they are several modules of one layer.
-SAME_PART = ({"context", "context_params", "outputs"}, {"cli", "__main__"})
+SAME_PART = (
+    {"context", "context_memory", "context_params", "outputs"},
+    {"cli", "__main__"},
+)
 # Beside the layers: they know nothing but the errors; only what opens files for a user knows them.
 LEAVES = ("hub", "reference")
 # Imports that run only when a method of the public API is called, against the direction:

@@ -15,8 +15,8 @@ def decoded(weight: Tensor) -> np.ndarray:
     if weight.blocks is None:
         if weight.array is None:
             raise RuntimeError(f"{weight.name} has no memory yet")
-        return weight.array
-    flat = quants.get(weight.type).dequantize(weight.blocks.reshape(-1))
+        return _here(weight, weight.array)
+    flat = quants.get(weight.type).dequantize(_here(weight, weight.blocks).reshape(-1))
     return flat.reshape(weight.shape)
 
 
@@ -25,6 +25,15 @@ def decoded_rows(weight: Tensor, rows: np.ndarray | list[int] | int) -> np.ndarr
     index = np.asarray(rows)
     if weight.blocks is None:
         return decoded(weight).reshape(-1, weight.ne[0])[index]
-    raw = weight.blocks[index.reshape(-1)]
+    raw = _here(weight, weight.blocks)[index.reshape(-1)]
     flat = quants.get(weight.type).dequantize(raw.reshape(-1))
     return flat.reshape(*index.shape, weight.ne[0])
+
+
+def _here(weight: Tensor, array: np.ndarray) -> np.ndarray:
+    """An array of the weight's where numpy can read it.
+
+    A simulated device's arrays are numpy's own, and its kernels, which are the CPU's, decode here.
+    """
+    home = weight.home
+    return array if home is None or home.is_simulated else home.get(array)

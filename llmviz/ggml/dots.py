@@ -68,7 +68,7 @@ def quantize_q8(x: np.ndarray, out: Activations) -> None:
     x : float32[m, k]
     out : Activations
     """
-    groups = x.reshape(len(x), -1, 32)  # [m, n_groups, 32]
+    groups = x.reshape(len(x), x.shape[1] // 32, 32)  # [m, n_groups, 32]
     most = np.abs(groups).max(-1)  # [m, n_groups]
     scale = most / np.float32(127)
     with np.errstate(divide="ignore"):
@@ -87,7 +87,7 @@ def quantize_q8_k(x: np.ndarray, out: Activations) -> None:
     x : float32[m, k]
     out : Activations
     """
-    groups = x.reshape(len(x), -1, 256)  # [m, n_groups, 256]
+    groups = x.reshape(len(x), x.shape[1] // 256, 256)  # [m, n_groups, 256]
     at = np.abs(groups).argmax(-1)[..., None]
     most = np.take_along_axis(groups, at, -1)[..., 0]  # [m, n_groups]
     with np.errstate(divide="ignore"):
@@ -95,7 +95,7 @@ def quantize_q8_k(x: np.ndarray, out: Activations) -> None:
         out.d[...] = np.where(most != 0, np.float32(1) / inverse, np.float32(0))
     codes = np.minimum(np.rint(groups * inverse[..., None]), 127).astype(np.int8)
     out.q[...] = codes.reshape(x.shape)
-    out.s[...] = codes.reshape(len(x), -1, 16).sum(-1, dtype=np.int16)
+    out.s[...] = codes.reshape(len(x), x.shape[1] // 16, 16).sum(-1, dtype=np.int16)
 
 
 def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:

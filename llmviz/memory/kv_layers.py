@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from llmviz.errors import UnsupportedError
 from llmviz.ggml import quants
 from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.memory.memory import CacheError
+
+if TYPE_CHECKING:
+    from llmviz.ggml.backends.backend import Backend
 
 __all__ = ["KV_TYPES", "ApplyShift", "KVLayer", "KVRows", "make_layers", "size_formula"]
 
@@ -55,6 +59,8 @@ class KVLayer:
         Transposed [n_stream, n_embd_v, kv_size], else [n_stream, kv_size, n_embd_v_gqa], of a
         quantized type [..., n_embd_v_gqa / block_size]. The transposed form is as wide as the
         widest layer. None where the layer keeps no values.
+    home : Backend or None
+        Whose arrays they are; None: numpy's.
     """
 
     il: int
@@ -63,6 +69,24 @@ class KVLayer:
     k: np.ndarray
     v: np.ndarray | None
     v_trans: bool
+    home: Backend | None = None
+
+    def move_to(self, home: Backend | None) -> None:
+        """Keep K and V, still all zeros, in the memory of a device; None: where they are."""
+        if home is None:
+            return
+        self.home = home
+        self.k = self._there(home, self.k)
+        self.v = None if self.v is None else self._there(home, self.v)
+
+    @staticmethod
+    def _there(home: Backend, array: np.ndarray) -> Any:
+        return home.view(home.alloc(array.nbytes, "kv"), array.shape, array.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of K and V."""
+        return self.k.nbytes + (0 if self.v is None else self.v.nbytes)
 
     @property
     def k_shape(self) -> tuple[int, int, int]:

@@ -33,5 +33,7 @@ class CParams:
     embeddings: bool = False
     flash_attn: bool = False
     kv_unified: bool = False
+    offload_kqv: bool = True
+    op_offload: bool = True
     type_k: str = "f16"
     type_v: str = "f16"

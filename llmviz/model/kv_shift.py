@@ -58,10 +58,12 @@ def make_k_shift(
             return
         leaf = leaves[il]
         assert leaf.array is not None
+        in_numpy = leaf.home is None or leaf.home.is_simulated
+        values = leaf.array if in_numpy else leaf.read()
         cells = np.arange(shift.size) if stretches else np.flatnonzero(shift)
         if not len(cells):
             return
-        rows = leaf.array.reshape(-1, leaf.ne[0])  # [n_stream * kv_size, n_embd_k_gqa]
+        rows = values.reshape(-1, leaf.ne[0])  # [n_stream * kv_size, n_embd_k_gqa]
         keys = rows[cells].astype(np.float32)
         width = rotation[0]
         if width:
@@ -71,7 +73,7 @@ def make_k_shift(
         factors = weights.rope_factors(il, c.n_ctx_seq > hp.n_ctx_orig_yarn)
         table = RopeTable(
             shift.reshape(-1)[cells],
-            factors.array if factors is not None else None,
+            factors.read() if factors is not None else None,
             {**params, "freq_base": base, "freq_scale": scale},
         )
         table.refresh()
@@ -85,5 +87,7 @@ def make_k_shift(
         rows[cells] = turned.reshape(len(cells), -1)
         if leaf.mirror is not None:
             leaf.mirror.reshape(rows.shape)[cells] = rows[cells]
+        if not in_numpy:
+            leaf.write(values)
 
     return shift_keys

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from llmviz.errors import UnsupportedError
 from llmviz.ggml import ops
+from llmviz.ggml.backends.backend import Backend
 from llmviz.ggml.graph import Tensor
 from llmviz.ggml.stored import StoredRows
 from llmviz.ggml.types import TYPES, GGMLType
@@ -42,26 +44,43 @@ class KVTensors:
         self.v: dict[int, Tensor] = {}
         for layer in cache.layers:
             il = layer.il
-            self.k[il] = self._leaf(f"cache_k_l{il}", cache.type_k, layer.k, transposed=False)
+            self.k[il] = self._leaf(
+                f"cache_k_l{il}", cache.type_k, layer.k, layer.home, transposed=False
+            )
             if layer.v is not None:
                 self.v[il] = self._leaf(
-                    f"cache_v_l{il}", cache.type_v, layer.v, transposed=cache.v_trans
+                    f"cache_v_l{il}", cache.type_v, layer.v, layer.home, transposed=cache.v_trans
                 )
         self._version = cache.data_version
         self._used = 0
 
-    def _leaf(self, name: str, type_: GGMLType, array: np.ndarray, transposed: bool) -> Tensor:
+    def _leaf(
+        self,
+        name: str,
+        type_: GGMLType,
+        array: np.ndarray,
+        home: Backend | None,
+        transposed: bool,
+    ) -> Tensor:
         n_stream, rows, columns = array.shape
         columns *= TYPES[type_].block_size
         n_embd, kv_size = (rows, columns) if transposed else (columns, rows)
         ne = (n_embd, kv_size, n_stream)
+        in_numpy = home is None or home.is_simulated
         if type_ in (GGMLType.F32, GGMLType.F16):
             leaf = Tensor(type_, ne, name=name).adopt(array)
-            if type_ != GGMLType.F32:
+            leaf.home = home
+            if type_ != GGMLType.F32 and in_numpy:
                 leaf.mirror = np.zeros(array.size, np.float32)
             return leaf
+        if not in_numpy:
+            assert home is not None
+            raise UnsupportedError(
+                f"KV cache type on {home.name}", TYPES[type_].name.lower(), supported=["f32", "f16"]
+            )
         values = np.zeros((n_stream, rows, columns), np.float32)
         leaf = Tensor(GGMLType.F32, ne, name=name).adopt(values)
+        leaf.home = home
         leaf.stored = StoredRows(type_, array, values)
         return leaf
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from llmviz.errors import GGUFError, LlmvizError, LoadCancelled, UnsupportedError
 from llmviz.events import Event, Steps, drain, scope
-from llmviz.ggml.backends.backend import Device, devices_steps
+from llmviz.ggml.backends.backend import Backend, Device, devices_steps
 from llmviz.gguf import GGUF, open_steps
 from llmviz.model.arch import Architecture, ModelWeights, get_arch, supported_archs
 from llmviz.model.hparams import HParams, load_hparams_steps
@@ -20,6 +20,7 @@ from llmviz.model.hparams_check import check_projections
 from llmviz.model.keys import Keys, OverriddenGGUF
 from llmviz.model.load_mode import LoadMode
 from llmviz.model.model import Model
+from llmviz.model.placement import Placement, choose_devices, settle
 from llmviz.model.tensors import TensorLoader
 from llmviz.model.weights import keeps_blocks
 from llmviz.vocab import Vocab
@@ -42,8 +43,14 @@ def load(path: str | os.PathLike[str], **params: Any) -> Model:
         multiply as ggml's CPU does, with activations in eight bits; types without such a product
         are dequantized. ``"auto"``: quantized where compiled kernels are ready, else f32, and the
         kernels are compiled meanwhile for the next load.
-    n_gpu_layers, tensor_split
-        As in llama_model_params. Without a device that computes they are ignored with a warning.
+    n_gpu_layers : int
+        Layers that lie on devices, counted from the end, the output as one of them; negative: all.
+        Without a device that computes it is ignored with a warning.
+    tensor_split : sequence of float or None
+        Share of the layers that each device gets; None: by their free memory.
+    devices : sequence of Backend or str, or None
+        The devices that may be used: names such as ``"CUDA0"``, or `SimulatedDevice` objects on a
+        machine without a GPU. None: all GPUs that were found.
     load_mode : str
         How the file's bytes get into memory, by llama.cpp's names: ``"mmap"`` maps the file,
         ``"none"`` reads it, ``"dio"`` reads it past the system's page cache; ``"mmap+mlock"`` and
@@ -71,6 +78,8 @@ def load(path: str | os.PathLike[str], **params: Any) -> Model:
         Architecture, tensor type or tokenizer that this version does not know.
     LoadCancelled
         The progress callback returned False.
+    DeviceMemoryError
+        The weights of the layers do not fit on a device; with the number of layers that would.
     """
     return drain(load_steps(path, **params))
 
@@ -81,6 +90,7 @@ def load_steps(
     weights: str = "auto",
     n_gpu_layers: int = 0,
     tensor_split: Sequence[float] | None = None,
+    devices: Sequence[Backend | str] | None = None,
     load_mode: str = "auto",
     vocab_only: bool = False,
     kv_overrides: Mapping[str, Any] | None = None,
@@ -92,8 +102,10 @@ def load_steps(
     if weights not in WEIGHTS:
         raise UnsupportedError("weights mode", str(weights), supported=WEIGHTS)
     mode = LoadMode(load_mode)
-    found = yield from devices_steps(depth=depth)
-    if (n_gpu_layers or tensor_split) and not any(d.type == "gpu" and d.computes for d in found):
+    given = [d.device for d in devices or () if hasattr(d, "device")]
+    found = yield from devices_steps(given, depth=depth)
+    backends = choose_devices(devices, found, n_gpu_layers)
+    if (n_gpu_layers or tensor_split) and not backends and devices is None:
         warnings.warn(
             f"n_gpu_layers={n_gpu_layers} is ignored: no GPU that this version can compute on",
             stacklevel=2,
@@ -106,7 +118,16 @@ def load_steps(
     try:
         mode.opened(file)
         model = yield from _load_model(
-            file, found, mode, weights, vocab_only, kv_overrides, check_tensors, progress, depth
+            file,
+            found,
+            mode,
+            lambda n_layer: settle(n_layer, backends, n_gpu_layers, tensor_split),
+            weights,
+            vocab_only,
+            kv_overrides,
+            check_tensors,
+            progress,
+            depth,
         )
     except BaseException:
         file.close()
@@ -125,6 +146,7 @@ def _load_model(
     file: GGUF,
     found: list[Device],
     mode: LoadMode,
+    place: Callable[[int], Placement],
     weights: str,
     vocab_only: bool,
     kv_overrides: Mapping[str, Any] | None,
@@ -145,13 +167,14 @@ def _load_model(
 
     hparams.n_vocab = vocab.n_tokens
     hparams.origin["n_vocab"] = "tokenizer.ggml.tokens"
+    placement = place(hparams.n_layer)
     leaves = yield from scope(
         "load_tensors",
         6,
         depth,
-        _load_tensors(arch, hparams, loader, check_tensors, progress, depth + 1),
+        _load_tensors(arch, hparams, loader, placement, check_tensors, progress, depth + 1),
     )
-    return Model(gguf, arch, hparams, vocab, leaves, loader.tensors, found, mode)
+    return Model(gguf, arch, hparams, vocab, leaves, loader.tensors, found, mode, placement)
 
 
 def _find_arch(gguf: Any, depth: int) -> Steps[tuple[type[Architecture], Keys]]:
@@ -168,6 +191,7 @@ def _load_tensors(
     arch: type[Architecture],
     hparams: HParams,
     loader: TensorLoader,
+    placement: Placement,
     check_tensors: bool,
     progress: Progress | None,
     depth: int,
@@ -186,6 +210,9 @@ def _load_tensors(
     for name, leaf in loader.created.items():
         yield Event("data", name, depth + 1, 6, loader.tensors[name].ne, leaf)
     tied = weights.output is weights.tok_embd
+    if placement.devices:
+        yield Event("data", "layer_devices", depth + 1, 6, placement.by_layer(), placement)
+        loader.place(weights, placement)
     yield Event("exit", "create_tensors", depth, 6, {"tied output": tied})
     yield Event("enter", "load_all_data", depth, 6, sum(t.nbytes for t in loader.tensors.values()))
     try:

@@ -10,6 +10,7 @@ from llmviz.gguf import GGUF
 from llmviz.model.arch import Architecture, ModelWeights
 from llmviz.model.hparams import HParams
 from llmviz.model.load_mode import LoadMode
+from llmviz.model.placement import Placement, settle
 from llmviz.model.tensors import ModelTensor
 from llmviz.vocab import Vocab
 
@@ -36,12 +37,15 @@ class Model:
     weights : ModelWeights or None
         The same by llama.cpp's field names, as graph leaves.
     devices : list of Device
+        All that were found or given.
     load_mode : str
         How the file's bytes are in memory (see `llmviz.load`): what became of what was asked for.
     load_notes : list of str
         Why that is something else, where it is.
     locked_bytes : int
         Bytes of weights that the system may not swap out.
+    placement : Placement
+        Which layers lie on which of them.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Model:
         tensors: dict[str, ModelTensor],
         devices: list[Device],
         mode: LoadMode | None = None,
+        placement: Placement | None = None,
     ) -> None:
         self.gguf = gguf
         self.architecture = architecture
@@ -67,6 +72,7 @@ class Model:
         self.load_mode = mode.name
         self.load_notes = mode.notes
         self.locked_bytes = mode.locked
+        self.placement = placement or settle(hparams.n_layer if hparams else 0, [], 0, None)
 
     @property
     def hparams(self) -> HParams:

@@ -20,6 +20,7 @@ from llmviz.gguf import GGUF, TensorInfo
 from llmviz.model.arch import Layer, ModelWeights
 from llmviz.model.hparams import HParams
 from llmviz.model.load_mode import LoadMode
+from llmviz.model.placement import Placement, check_weights, name_of, place_weights
 from llmviz.model.shared import decoded, file_key, is_mapped
 
 __all__ = ["ModelTensor", "TensorLoader"]
@@ -42,7 +43,9 @@ class ModelTensor:
     offset : int
         Absolute byte offset in the file.
     data : ndarray or None
-        float32 values once loaded.
+        float32 values once loaded into the host's memory.
+    device : str
+        The devices that hold it; empty where there is only the host.
     """
 
     def __init__(self, gguf: GGUF, info: TensorInfo) -> None:
@@ -54,6 +57,8 @@ class ModelTensor:
         self.nbytes = info.nbytes
         self.offset = info.abs_offset
         self.data: np.ndarray | None = None
+        self.device = ""
+        self._on_devices = 0
         self._bytes: np.ndarray | None = None
 
     def __repr__(self) -> str:
@@ -69,10 +74,11 @@ class ModelTensor:
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that the tensor takes beside the file; 0 where it is looked at in the
-        mapped file, or was not read.
+        """Bytes of memory that the tensor takes beside the file, on all devices; 0 where it is
+        looked at in the mapped file, or was not read.
         """
-        return sum(a.nbytes for a in (self.data, self._bytes) if a is not None and not is_mapped(a))
+        own = sum(a.nbytes for a in (self.data, self._bytes) if a is not None and not is_mapped(a))
+        return own + self._on_devices
 
     @property
     def raw(self) -> np.ndarray:
@@ -90,6 +96,20 @@ class ModelTensor:
         """Let go of the pages of a mapped file that the bytes were read from."""
         if self._bytes is None:
             self._gguf.forget_bytes(self.info)
+
+    def upload(self, leaf: Tensor) -> None:
+        """Copy the tensor to the device that `leaf` belongs to, in the leaf's type."""
+        home = leaf.home
+        assert home is not None
+        memory = home.alloc(leaf.nbytes, "weights")
+        if leaf.type == GGMLType.F32:
+            array = home.view(memory, leaf.shape, np.float32)
+            home.set(array, self.numpy().reshape(leaf.shape))
+            leaf.adopt(array)
+        else:
+            home.set(memory, self.raw)
+            leaf.adopt_blocks(memory)
+        self._on_devices += leaf.nbytes
 
     def numpy(self) -> np.ndarray:
         """The values as float32 in numpy order (dequantized; the loaded array where there is
@@ -134,6 +154,7 @@ class TensorLoader:
         self.mode = mode or LoadMode("auto")
         self.tensors = {name: ModelTensor(gguf, info) for name, info in gguf.tensor_infos.items()}
         self.created: dict[str, Tensor] = {}
+        self.more: dict[str, list[Tensor]] = {}  # what lies in several places: the other leaves
         self.skipped: set[str] = set()
         self._skip = False
 
@@ -290,6 +311,20 @@ class TensorLoader:
                 path=self.gguf.path,
             )
 
+    def place(self, weights: ModelWeights, placement: Placement) -> None:
+        """Say of every weight on which device it is to be loaded.
+
+        Raises
+        ------
+        DeviceMemoryError
+            They do not fit there.
+        """
+        self.more = place_weights(weights, placement)
+        check_weights(weights, placement)
+        for name, leaf in self.created.items():
+            homes = [name_of(there.home) for there in (leaf, *self.more.get(name, ()))]
+            self.tensors[name].device = " and ".join(dict.fromkeys(homes))
+
     def load_all_data_steps(
         self,
         *,
@@ -318,28 +353,39 @@ class TensorLoader:
         _report(progress, 0.0)
         for name, leaf in self.created.items():
             tensor = self.tensors[name]
-            if leaf.type != GGMLType.F32:
-                leaf.adopt_blocks(tensor.keep_bytes())
-                self.mode.keep(leaf.blocks)
-                data = tensor.numpy() if check_tensors else np.zeros(0, np.float32)
-            else:
-                data = tensor.load()
-            if check_tensors and not np.isfinite(data).all():
-                bad = int(np.flatnonzero(~np.isfinite(data.reshape(-1)))[0])
-                raise GGUFError(
-                    f"tensor '{name}' has invalid data: value {bad} is {data.reshape(-1)[bad]}",
-                    field=name,
-                    offset=tensor.offset,
-                    path=self.gguf.path,
-                )
-            if leaf.blocks is None:
-                leaf.adopt(data)
-                self.mode.keep(leaf.array)
-                if tensor.type != GGMLType.F32:  # the values have memory of their own now
-                    tensor.forget_bytes()
+            for there in (leaf, *self.more.get(name, ())):
+                if there.home is not None:
+                    tensor.upload(there)
+                else:
+                    self._keep(tensor, there)
+            if check_tensors:
+                self._check(tensor)
             done += tensor.nbytes
             yield Event("data", name, depth, 6, tensor, leaf)
             _report(progress, done / total)
+
+    def _check(self, tensor: ModelTensor) -> None:
+        """Refuse values that are not finite."""
+        data = tensor.numpy()
+        if not np.isfinite(data).all():
+            bad = int(np.flatnonzero(~np.isfinite(data.reshape(-1)))[0])
+            raise GGUFError(
+                f"tensor '{tensor.name}' has invalid data: value {bad} is {data.reshape(-1)[bad]}",
+                field=tensor.name,
+                offset=tensor.offset,
+                path=self.gguf.path,
+            )
+
+    def _keep(self, tensor: ModelTensor, leaf: Tensor) -> None:
+        """Give a leaf of the host's its values: the file's blocks, or float32."""
+        if leaf.type != GGMLType.F32:
+            leaf.adopt_blocks(tensor.keep_bytes())
+            self.mode.keep(leaf.blocks)
+            return
+        leaf.adopt(tensor.load())
+        self.mode.keep(leaf.array)
+        if tensor.type != GGMLType.F32:  # the values have memory of their own now
+            tensor.forget_bytes()
 
 
 def _report(progress: Callable[[float], bool | None] | None, fraction: float) -> None:

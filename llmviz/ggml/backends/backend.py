@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -198,10 +198,11 @@ def devices() -> list[Device]:
     return found
 
 
-def devices_steps(*, depth: int = 0) -> Steps[list[Device]]:
-    """Step 1 as events: one per device."""
+def devices_steps(more: Sequence[Device] = (), *, depth: int = 0) -> Steps[list[Device]]:
+    """Step 1 as events: one per device; `more` are devices that nobody has registered."""
     yield Event("enter", "backends", depth, 1, sorted(_registry))
     found = devices()
+    found += [device for device in more if all(device.name != d.name for d in found)]
     for device in found:
         yield Event("data", device.name, depth + 1, 1, device)
     yield Event("exit", "backends", depth, 1, found)
