@@ -17,6 +17,7 @@ from llmviz.context import Context, ContextParams, DecodeStatus
 from llmviz.errors import (
     BatchError,
     DecodeError,
+    DeviceMemoryError,
     GGUFError,
     HubError,
     LlmvizError,
@@ -27,6 +28,8 @@ from llmviz.errors import (
 )
 from llmviz.events import Event, drain
 from llmviz.generate import generate, generate_steps
+from llmviz.ggml.backends.backend import devices
+from llmviz.ggml.backends.simulated import SimulatedDevice
 from llmviz.gguf import open_gguf
 from llmviz.model.model import Model
 from llmviz.sampling import Chain
@@ -50,6 +53,7 @@ __all__ = [
     "Debugger",
     "DecodeError",
     "DecodeStatus",
+    "DeviceMemoryError",
     "Event",
     "GGUFError",
     "HubError",
@@ -57,9 +61,11 @@ __all__ = [
     "LoadCancelled",
     "Model",
     "SamplerError",
+    "SimulatedDevice",
     "UnsupportedError",
     "VocabError",
     "compare",
+    "devices",
     "drain",
     "generate",
     "generate_steps",
