@@ -72,11 +72,12 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_import_is_light() -> None:
-    """No notebook package is loaded before a view is asked for."""
+    """No notebook package is loaded before a view is asked for, and no compiler before a model."""
     program = (
         "import sys, llmviz; "
         "print([n for n in ('anywidget', 'ipywidgets', 'matplotlib', 'IPython', 'numba', "
-        "'huggingface_hub', 'typer') if n in sys.modules])"
+        "'llvmlite', 'huggingface_hub', 'typer', 'rich', 'jinja2', 'networkx', 'scipy', 'pandas', "
+        "'cupy', 'gguf', 'xllamacpp', 'zarr') if n in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -21,6 +21,7 @@ __all__ = ["StringArray", "decode", "walk_strings"]
 _LENGTH = struct.Struct("<Q")
 _WINDOW = 1 << 16
 _PATIENCE = 64
+_AT_ONCE = 1 << 13
 
 
 def decode(raw: bytes) -> str:
@@ -155,7 +156,13 @@ class StringArray(Sequence[str]):
 
     def raws(self) -> list[bytes]:
         """Return the bytes of all strings; the quick way to read a whole vocabulary."""
-        first = int(self.positions[0])
-        blob = self._source.read(first, int(self.positions[-1]) - first)
-        ends = (self.positions - first).tolist()
-        return [blob[a + 8 : b] for a, b in pairwise(ends)]
+        raws: list[bytes] = []
+        for start in range(
+            0, len(self), _AT_ONCE
+        ):  # not all at once: memory that is not given back
+            positions = self.positions[start : start + _AT_ONCE + 1]
+            first = int(positions[0])
+            blob = self._source.read(first, int(positions[-1]) - first)
+            ends = (positions - first).tolist()
+            raws += [blob[a + 8 : b] for a, b in pairwise(ends)]
+        return raws

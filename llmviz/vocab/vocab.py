@@ -13,14 +13,13 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from llmviz.errors import VocabError
 from llmviz.events import Event, Steps, drain
 from llmviz.vocab.attributes import TokenAttr
-from llmviz.vocab.chat import ChatTemplate
 from llmviz.vocab.keys import HasKeys
 from llmviz.vocab.loading import load_steps
 from llmviz.vocab.partition import Fragment, Piece, Search, partition
@@ -28,6 +27,9 @@ from llmviz.vocab.special import SPECIAL_NAMES, first_walked
 from llmviz.vocab.tables import SpecialIds, TokenTexts, VocabWarning
 from llmviz.vocab.tokenizer import Tokenizer
 from llmviz.vocab.unicode import encode
+
+if TYPE_CHECKING:
+    from llmviz.vocab.chat import ChatTemplate
 
 __all__ = ["Vocab"]
 
@@ -442,6 +444,8 @@ class Vocab:
                 "prompt as plain text, or pass the text of a template as template="
             )
         if text not in self._compiled:
+            from llmviz.vocab.chat import ChatTemplate  # brings jinja2 along, which takes a while
+
             self._compiled[text] = ChatTemplate(text)
         given = {
             f"{name}_token": self.token_text(token) if (token := getattr(self, name)) >= 0 else ""

@@ -11,7 +11,10 @@ import hashlib
 import importlib.util
 import logging
 import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -64,11 +67,14 @@ def usable() -> bool:
 
 @cache
 def cache_folder() -> Path:
-    """Where compiled kernels are kept: one folder for each state of the sources here."""
+    """Where compiled kernels are kept: one folder for each state of the sources here, and for where
+    they lie (numba finds what it kept by the path of its source).
+    """
     moved = os.environ.get("LLMVIZ_CACHE")
     base = Path(moved).expanduser() if moved else Path(_home_cache()) / "llmviz"
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).resolve().parent
+    digest = hashlib.sha256(os.fsencode(here))
+    for source in sorted(here.glob("*.py")):
         digest.update(source.read_bytes())
     return base / "kernels" / digest.hexdigest()[:16]
 
@@ -139,14 +145,43 @@ def compile_now(types: Iterable[GGMLType]) -> None:
 
 
 def warm_up(types: Iterable[GGMLType]) -> threading.Thread:
-    """`compile_now` beside other work; the models loaded afterwards use what it made."""
+    """`compile_now` beside other work; the models loaded afterwards use what it made.
+
+    Another process compiles, with little priority: in this one the compiler would take turns with
+    whatever Python does, and leave 100 MB behind.
+    """
     types = list(types)
+    names = ", ".join(TYPES[t].name for t in types)
 
     def run() -> None:
-        compile_now(types)
-        names = ", ".join(TYPES[t].name for t in types)
-        _log.info("kernels for %s are compiled: models loaded from now on use them", names)
+        start = time.perf_counter()
+        _compile_elsewhere(types)
+        if warm(types):
+            seconds = time.perf_counter() - start
+            _log.info(
+                "kernels for %s were compiled in %.0f s: models loaded from now on use them",
+                names,
+                seconds,
+            )
 
     thread = threading.Thread(target=run, name="llmviz kernels", daemon=True)
     thread.start()
     return thread
+
+
+def _compile_elsewhere(types: list[GGMLType]) -> None:
+    """`compile_now` in another process; in this one where none can be started."""
+    code = (
+        f"import os, sys; sys.path[:] = {sys.path!r}; hasattr(os, 'nice') and os.nice(10)\n"
+        "from llmviz.ggml.backends import kernels; from llmviz.ggml.types import GGMLType\n"
+        f"kernels.compile_now(map(GGMLType, {[int(t) for t in types]}))"
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+    except OSError:  # no processes here
+        compile_now(types)
+        return
+    if done.returncode != 0:
+        _log.warning("compiling kernels failed: %s", done.stderr.strip()[-300:])
