@@ -25,7 +25,7 @@ from llmviz.cli import app, generate
 from llmviz.cli.output import human_bytes, write_json
 from llmviz.errors import LlmvizError
 
-COMMANDS = ("inspect", "tokenize", "generate", "trace", "parity", "models", "lab")
+COMMANDS = ("inspect", "tokenize", "generate", "trace", "parity", "devices", "models", "lab")
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from llmviz.cli import generate, inspect, lab, models, parity, tokenize, trace
+from llmviz.cli import devices, generate, inspect, lab, models, parity, tokenize, trace
 from llmviz.cli.output import print_error
 from llmviz.errors import LlmvizError
 
@@ -73,6 +73,7 @@ _add(tokenize.tokenize, tokenize.EXAMPLES)
 _add(generate.generate, generate.EXAMPLES)
 _add(trace.trace, trace.EXAMPLES)
 _add(parity.parity, parity.EXAMPLES)
+_add(devices.devices, devices.EXAMPLES)
 app.add_typer(models.app, name="models", epilog=models.EXAMPLES)
 _add(
     lab.lab,

@@ -5,12 +5,20 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 import llmviz
+from llmviz.cli.devices import (
+    DeviceOption,
+    LayersOption,
+    SplitOption,
+    breakdown,
+    chosen,
+    shares,
+)
 from llmviz.cli.output import FileArg, examples, loading, open_file, stderr
 from llmviz.errors import LlmvizError
 from llmviz.ggml.sched import never
@@ -20,6 +28,7 @@ EXAMPLES = examples(
     'llmviz generate smollm2-135m -p "Once upon a time"',
     'llmviz generate smollm2-135m --chat -p "Why is the sky blue?" --seed 42',
     'llmviz generate model.gguf -p "def main():" --temp 0',
+    "llmviz generate model.gguf -p Hello -ngl 8 --device simulated:512",
     "cat letter.txt | llmviz generate model.gguf -p -",
 )
 PENALTY_LAST_N = 64
@@ -58,10 +67,19 @@ def generate(
     repeat_penalty: Annotated[
         float, typer.Option(help=f"Penalty of the last {PENALTY_LAST_N} tokens; 1: none.")
     ] = 1.0,
+    n_gpu_layers: LayersOption = 0,
+    tensor_split: SplitOption = "",
+    device: DeviceOption = "",
 ) -> None:
     """Generate text, printed as it comes. Figures follow on standard error."""
     seed = secrets.randbits(32) if seed is None else seed
-    model, context = open_context(file, ctx)
+    model, context = open_context(
+        file,
+        ctx,
+        n_gpu_layers=n_gpu_layers,
+        tensor_split=shares(tensor_split),
+        devices=chosen(device),
+    )
     text = read_prompt(model, prompt, chat)
     chain = make_chain(seed, temp, top_k, top_p, min_p, repeat_penalty)
 
@@ -80,7 +98,8 @@ def generate(
     sys.stdout.write("\n")
     if temp > 0:
         reason += f"; seed {seed}"
-    stderr().print(Text(_figures(start, times, reason), style="dim"), soft_wrap=True)
+    for line in (_figures(start, times, reason), *breakdown(context)):
+        stderr().print(Text(line, style="dim"), soft_wrap=True)
 
 
 def _figures(start: float, times: list[float], reason: str) -> str:
@@ -102,11 +121,14 @@ def make_chain(
     return Chain([*samplers, TopK(top_k), TopP(top_p), MinP(min_p), Temp(temp), Dist(seed)])
 
 
-def open_context(file: str, n_ctx: int) -> tuple[llmviz.Model, llmviz.Context]:
-    """Load FILE with a progress bar and make a context of at most the trained length."""
+def open_context(file: str, n_ctx: int, **params: Any) -> tuple[llmviz.Model, llmviz.Context]:
+    """Load FILE with a progress bar and make a context of at most the trained length.
+
+    `params`: more of `llmviz.load`.
+    """
     path = open_file(file)
     with loading(f"loading {path.name}") as progress:
-        model = llmviz.load(path, progress=progress)
+        model = llmviz.load(path, progress=progress, **params)
     trained = model.hparams.n_ctx_train
     return model, model.context(n_ctx=min(n_ctx, trained) if n_ctx and trained else n_ctx)
 

@@ -141,15 +141,14 @@ class _Tail:
                 model.arch,
                 hint=f"What follows {last} needs more than it: {', '.join(inputs)}",
             )
-        self._sched = Sched([CPU()])
+        self._sched = Sched([*model.placement.devices, CPU()])
         self._sched.alloc_graph(graph, [self.logits])
 
     def run(self, rows: np.ndarray) -> np.ndarray:
         """float32 [n_rows, n_embd] -> float32 [n_rows, n_vocab], valid until the next run."""
-        assert self.rows.array is not None and self.logits.array is not None
-        self.rows.array[...] = rows
+        self.rows.write(rows)
         drain(self._sched.compute(never))
-        return self.logits.array
+        return self.logits.read()
 
 
 def whole_graph(model: Model, n_rows: int) -> GraphResult:
