@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets as t
 
-from llmviz.lessons.grading import Graded, NotAnAnswerError
+from llmviz.lessons.grading import Graded, NotAnAnswerError, bare
 from llmviz.widgets.base import View
 
 if TYPE_CHECKING:
@@ -212,7 +212,9 @@ class Check(View):
         try:
             return str(say(self.told(given), self.told(right)))
         except Exception as error:  # as above: it must not cost the reader the grade
-            return f"(The explanation could not be made: {type(error).__name__}: {error:.160})"
+            return (
+                f"(The explanation could not be made: {type(error).__name__}: {str(error)[:160]})"
+            )
 
     def _show(self, state: str, graded: Graded, value: Any = None, right: Any = None) -> Graded:
         """Draw what came of it; `value` stands in the field, `right` is told."""
@@ -273,8 +275,10 @@ class Check(View):
 
     def fallback_html(self) -> str:
         """The question as text, for places that run no scripts."""
-        items = "".join(f"<li>{escape(c)}</li>" for c in self.choices())
-        return f"<p><b>{escape(self.question)}</b></p>" + (f"<ul>{items}</ul>" if items else "")
+        items = "".join(f"<li>{escape(bare(c))}</li>" for c in self.choices())
+        return f"<p><b>{escape(bare(self.question))}</b></p>" + (
+            f"<ul>{items}</ul>" if items else ""
+        )
 
 
 def _nth(n: int | None) -> str:

@@ -67,15 +67,12 @@ class ExerciseCheck(Check):
         """What the lesson's own function says; what it raises is told as a reason."""
         try:
             said = self._judge(given)
+            right_, reason = said if isinstance(said, tuple) else (said, "")
+            self._judgement = bool(right_), str(reason)
         except Exception as error:  # a value of any type meets the lesson's code
-            self._judgement = (
-                False,
-                (f"`{self.name}` cannot be used like this: {type(error).__name__}: {error:.200}"),
-            )
-            return False
-        right_, reason = said if isinstance(said, tuple) else (said, "")
-        self._judgement = bool(right_), str(reason)
-        return bool(right_)
+            what = f"{type(error).__name__}: {str(error)[:200]}"
+            self._judgement = False, f"`{self.name}` cannot be used like this: {what}"
+        return self._judgement[0]
 
     def nearer(self, given: Any, right: Any) -> str:
         """The lesson's own reason."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Graded", "NotAnAnswerError"]
+__all__ = ["Graded", "NotAnAnswerError", "bare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +31,8 @@ class Graded:
 
 class NotAnAnswerError(ValueError):
     """What was given cannot be read as an answer; the message says how it should look."""
+
+
+def bare(text: str) -> str:
+    """A question without its marks for code and bold, for places that do not draw them."""
+    return text.replace("**", "").replace("`", "")

@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict, dataclass
 from html import escape
 
+from llmviz.lessons.grading import bare
 from llmviz.lessons.progress import at
 
 __all__ = ["Report", "Row", "report"]
@@ -104,7 +105,7 @@ class Report:
                 sign = "✓" if r.right_at is not None else "·"
                 out.append(
                     f"<tr><td {left}>{sign} {escape(r.key)}</td>"
-                    f"<td {left}>{escape(r.question[:100])}</td>"
+                    f"<td {left}>{escape(bare(r.question)[:100])}</td>"
                     f"<td {left}>{escape(r.said)}</td></tr>"
                 )
         return f"<table>{''.join(out)}</table>{note}"
