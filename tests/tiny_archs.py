@@ -60,6 +60,7 @@ def write_arch(
     *,
     keys: dict[str, Any] | None = None,
     optional: Sequence[str] = ("output.weight",),
+    weight_type: str = "F32",
     seed: int = 0,
 ) -> str:
     """Write a random model of architecture `arch` and return its path.
@@ -71,10 +72,12 @@ def write_arch(
         value leaves a key out.
     optional : sequence of str
         Patterns of optional tensors that the file has.
+    weight_type : str
+        Of the matrices, but for the routers: a type that can be quantized to.
     """
     merged = {k: v for k, v in {**KEYS, **(keys or {})}.items() if v is not None}
     path = os.fspath(path)
-    _write(path, arch, merged, {}, seed)
+    _write(path, arch, merged, {}, weight_type, seed)
     file = open_gguf(path)
     kind = get_arch(arch)
     hp = drain(load_hparams_steps(Keys(file, arch), kind))
@@ -83,12 +86,17 @@ def write_arch(
     declared = _Declared(optional)
     kind.load_arch_tensors(hp, ModelWeights(hp.n_layer), declared)
     shapes = {name: t.ne[: t.n_dims] for name, t in declared.created.items()}
-    _write(path, arch, merged, shapes, seed)
+    _write(path, arch, merged, shapes, weight_type, seed)
     return path
 
 
 def _write(
-    path: str, arch: str, keys: dict[str, Any], shapes: dict[str, tuple[int, ...]], seed: int
+    path: str,
+    arch: str,
+    keys: dict[str, Any],
+    shapes: dict[str, tuple[int, ...]],
+    weight_type: str,
+    seed: int,
 ) -> None:
     Path(path).unlink(missing_ok=True)
     rng = np.random.default_rng(seed)
@@ -97,7 +105,9 @@ def _write(
         _add_key(w, f"{arch}.{key}", value)
     tiny_models.add_spm(w)
     for name, ne in shapes.items():
-        w.add_tensor(name, _values(name, ne[::-1], rng))
+        matrix = len(ne) > 1 and "gate_inp" not in name
+        kind = weight_type if matrix else "F32"
+        tiny_models.add_tensor(w, name, _values(name, ne[::-1], rng), kind, rng)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

@@ -194,7 +194,8 @@ class TensorLoader:
 
     def _keeps(self, tensor: ModelTensor) -> bool:
         is_matrix = tensor.ne[1] > 1 and all(n == 1 for n in tensor.ne[2:])
-        return self.keeps_blocks and tensor.type in DOTS and is_matrix
+        is_experts = tensor.name.endswith("_exps.weight") and len(tensor.shape) == 3
+        return self.keeps_blocks and tensor.type in DOTS and (is_matrix or is_experts)
 
     @contextmanager
     def skipping(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from llmviz.ggml.backends.cpu_base import array_of, float_of
 from llmviz.ggml.decode import decoded_rows
 from llmviz.ggml.graph import Tensor
 
-__all__ = ["bind_get_rows", "bind_mul_mat"]
+__all__ = ["bind_get_rows", "bind_mul_mat", "bind_mul_mat_id"]
 
 
 def bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
@@ -66,13 +66,56 @@ def _activations(x: Tensor, group: int, scope: BindScope) -> tuple[dots.Activati
     return q, run
 
 
-def _product(weight: Tensor, q: dots.Activations, out: np.ndarray, scope: BindScope) -> Kernel:
-    raw, type_ = weight.blocks, weight.type
+def _product(
+    weight: Tensor,
+    q: dots.Activations,
+    out: np.ndarray,
+    scope: BindScope,
+    rows: np.ndarray | None = None,
+) -> Kernel:
+    """A weight's rows, or some of them, times all columns of q."""
+    raw, type_ = weight.blocks if rows is None else rows, weight.type
     assert raw is not None
     if kernels.usable():
         n_threads = scope.n_threads[0 if len(out) == 1 else 1]
         return kernels.load().product(type_, raw, q, out, n_threads)
     return lambda: dots.mul_mat(type_, raw, q, out)
+
+
+def bind_mul_mat_id(node: Tensor, scope: BindScope) -> Kernel:
+    """Each token's row times the blocks of the experts chosen for it.
+
+    A row is quantized once for all its experts. ↔ ggml_compute_forward_mul_mat_id
+    """
+    weight, x = node.src[0], node.src[1]
+    assert weight.blocks is not None
+    experts = weight.blocks.reshape(weight.ne[2], weight.ne[1], -1)  # [n_expert, n, row_bytes]
+    out, ids = array_of(node), array_of(node.src[2])  # [n_tokens, n_used, n], [n_tokens, n_used]
+    q, quantize = _activations(x, dots.group_of(weight.type), scope)
+    n_rows = x.ne[1]  # of a token: one for all its experts, or one for each
+    per_token = np.arange(len(ids))[:, None] * n_rows  # [n_tokens, 1]
+    row_of = per_token + np.arange(ids.shape[1]) % n_rows  # [n_tokens, n_used]
+
+    def multiply() -> None:
+        if len(ids) == 1:
+            for j, e in enumerate(ids[0].tolist()):
+                row = row_of[0, j]
+                one = dots.Activations(*(part[row : row + 1] for part in q))
+                _product(weight, one, out[0, j : j + 1], scope, experts[e])()
+            return
+        for e in np.unique(ids).tolist():  # all rows of an expert at once
+            token, slot = np.nonzero(ids == e)
+            some = dots.Activations(*(part[row_of[token, slot]] for part in q))
+            result = np.empty((len(token), weight.ne[1]), np.float32)
+            _product(weight, some, result, scope, experts[e])()
+            out[token, slot] = result
+
+    def run() -> None:
+        if quantize is not None:
+            quantize()
+        multiply()
+
+    return run
 
 
 def bind_get_rows(node: Tensor, scope: BindScope) -> Kernel:

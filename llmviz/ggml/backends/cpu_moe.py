@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from llmviz.ggml.backends import cpu_blocks
 from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
 from llmviz.ggml.graph import Tensor
@@ -23,6 +24,8 @@ def _bind_argsort(node: Tensor, scope: BindScope) -> Kernel:
 
 @op("MUL_MAT_ID")
 def _bind_mul_mat_id(node: Tensor, scope: BindScope) -> Kernel:
+    if node.src[0].blocks is not None:
+        return cpu_blocks.bind_mul_mat_id(node, scope)
     experts, b, out = float_of(node.src[0]), float_of(node.src[1]), array_of(node)
     ids = array_of(node.src[2])  # [n_tokens, n_used]
     n_rows = b.shape[1]  # one row per token for all its experts, or one per expert
