@@ -156,7 +156,8 @@ export function attentionZone(host) {
     over.draw();
     if (!has) return;
 
-    const scale = model.get("projector") ? 1.5 : 1, line = Math.round((n <= 12 ? (node.clientWidth > 900 * scale ? Math.min(40, 420 / n, Math.max(26, 420 / n)) : 26) : host.docked && n > 16 ? 16 : 20) * scale);
+    const scale = model.get("projector") ? 1.5 : 1, roomy = node.clientWidth > 900 * scale && n <= (host.docked ? 12 : 20);
+    const line = Math.round((roomy ? Math.min(40, 420 / n) : n <= 12 ? 26 : host.docked && n > 16 ? 16 : 20) * scale);
     const rooms = over.node.hidden ? 0 : node.clientWidth > 620 ? (node.clientWidth < 760 ? 150 : 205) * scale : 0;
     const room = node.clientWidth - 26 - rooms - ((n <= 12 ? 340 : 330) + (soft && node.clientWidth > 760 ? 50 : 0)) * scale;
     const wide = Math.max(4, Math.min(line, room / n));

@@ -72,7 +72,7 @@ export function overviewZone(host, card) {
     buttons.forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.measure === measure)));
     settle();
     const k = model.get("projector") ? 1.5 : 1, narrow = card.clientWidth < 760;
-    const high = Math.max(3, Math.min(14, (host.docked ? 260 : 330) / rows)) * k, wide = Math.max(4, Math.min(narrow ? 11 : 16, (narrow ? 110 : 150) / columns)) * k;
+    const high = Math.max(3, Math.min(narrow ? 14 : 26, (host.docked ? 260 : 330) / rows)) * k, wide = Math.max(4, Math.min(narrow ? 11 : 28, (narrow ? 110 : 150) / columns)) * k;
     const shade = pair ? (x) => Math.sqrt(x) : (x) => x, table = colours(false, host.dark, true);
     paint(canvas, Uint8Array.from(w, (x) => (Number.isNaN(x) ? 255 : Math.round(shade(Math.min(1, Math.max(0, x))) * 252))), rows, columns, table);
     paint(legend, Uint8Array.from({ length: 253 }, (_, i) => i), 1, 253, table);

@@ -207,7 +207,7 @@ export function headsZone(host) {
       h("span", { style: `left:${across + gap + ffnWidth() / 2}px` }, "feed-forward"));
 
     // Feed-forward networks as bars on a scale of their own, written beside the largest.
-    const left0 = across + gap, label = 42 * big, zero = left0 + (ffnWidth() - label) * (lowestFfn(rows, columns) < 0 ? 0.25 : 0), reach = ffnWidth() - label - (zero - left0);
+    const left0 = across + gap, label = 54 * big, zero = left0 + (ffnWidth() - label) * (lowestFfn(rows, columns) < 0 ? 0.25 : 0), reach = ffnWidth() - label - (zero - left0);
     const bars = Array.from({ length: rows }, (_, r) => {
       const x = share(r, columns), long = mostFfn && Number.isFinite(x) ? (Math.abs(x) / mostFfn) * reach : 0;
       const shown = Math.max(1, x < 0 ? Math.min(long, zero - left0) : long);
