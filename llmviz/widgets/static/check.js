@@ -36,7 +36,7 @@ function checkZone(host) {
     tries.textContent = n ? (model.get("done") ? `right at try ${n}` : n === 1 ? "1 try" : `${n} tries`) : "";
     verdict.hidden = !state;
     verdict.dataset.state = state;
-    const told = exercise || !v.answer ? null : h("b", { class: "lv-told" }, rich(v.answer));
+    const told = exercise || !v.answer ? null : h("b", { class: "lv-told" }, rich(v.answer), ".");
     const title = exercise && state === "shown" ? "One way to do it:" : TITLES[state] && TITLES[state] + (told ? ":" : ".");
     node.style.colorScheme = host.dark ? "dark" : "light"; // the browser's own boxes
     fill(verdict, h("span", { class: "lv-sign", "aria-hidden": "true" }, SIGNS[state]),

@@ -55,7 +55,6 @@ export const CHECK_STYLE = `
 .llmviz .lv-verdict[data-state=right] .lv-sign { background: var(--lv-good); color: var(--lv-bg); }
 .llmviz .lv-verdict p { line-height: 1.5; max-width: 48em; }
 .llmviz .lv-told { font-variant-numeric: tabular-nums; }
-.llmviz .lv-told::after { content: "."; }
 .llmviz .lv-solution { white-space: pre; overflow: auto; margin: 0.4em 0 0; padding: 0.6em 0.8em; background: var(--lv-bg); border: 1px solid var(--lv-line); border-radius: 0.35em; }
 .llmviz .lv-check-note:empty { display: none; }
 `;
