@@ -121,7 +121,7 @@ def test_every_bit_is_llama_cpps(
     """With compiled kernels on a processor like llama.cpp's the logits are its own, bit for bit."""
     from llmviz.ggml.backends import kernels
 
-    monkeypatch.delenv("LLMVIZ_KERNELS", raising=False)
+    monkeypatch.setenv("LLMVIZ_KERNELS", "exact")
     if not kernels.usable():
         pytest.skip("no numba, or a processor without AVX2 and NEON")
     from llmviz.ggml.backends.kernels.features import AVX2, AVX512

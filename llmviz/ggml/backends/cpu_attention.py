@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import floor, log2
 
 import numpy as np
@@ -45,11 +46,8 @@ def _bind_soft_max(node: Tensor, scope: BindScope) -> Kernel:
 
     plain = mask is not None and mask.ndim == 2 and x.ndim == 3 and max_bias == 0 and not has_sinks
     if scope.compiled and plain and x.flags.c_contiguous and x.shape[-1] % 8 == 0:
-        compiled, rows = kernels.load().soft_max, np.ascontiguousarray
         assert mask is not None
-        if mask.flags.c_contiguous:
-            return lambda: compiled(x, mask, s, out)
-        return lambda: compiled(x, rows(mask), s, out)
+        return _compiled_soft_max(x, mask, s, out, scope)
 
     def run() -> None:
         np.multiply(x, s, out=out)
@@ -83,6 +81,25 @@ def _bind_soft_max(node: Tensor, scope: BindScope) -> Kernel:
     return run_with_extras if has_sinks or max_bias > 0 else run
 
 
+def _compiled_soft_max(
+    x: np.ndarray, mask: np.ndarray, s: np.float32, out: np.ndarray, scope: BindScope
+) -> Kernel:
+    compiled = kernels.load()
+    rows = np.ascontiguousarray(mask)
+    if x.shape[1] > 1:
+        several: Kernel = compiled.soft_max_rows(x, rows, s, out, scope.n_threads[1])
+    else:
+        several = partial(compiled.soft_max, x, rows, s, out)
+    if rows is mask or np.may_share_memory(rows, mask):
+        return several
+
+    def run() -> None:
+        np.copyto(rows, mask)
+        several()
+
+    return run
+
+
 @op("ROPE")
 def _bind_rope(node: Tensor, scope: BindScope) -> Kernel:
     x, out = float_of(node.src[0]), array_of(node)  # [n_tokens, n_head, n_embd_head]
@@ -100,11 +117,16 @@ def _bind_rope(node: Tensor, scope: BindScope) -> Kernel:
         compiled = kernels.load()
         table.compiled, cis, turn = compiled.cos_sin, table.cis, compiled.rotate
         apart = 1 if node.params["mode"] == "norm" else cis.shape[-1]
+        if len(x) > 1:
+            turn_all: Kernel = compiled.rotate_rows(x, cis, apart, out, scope.n_threads[1])
+        else:
+            turn_all = partial(turn, x, cis, apart, out)
+        if not first:
+            return turn_all
 
         def run_compiled() -> None:
-            if first:
-                refresh()
-            turn(x, cis, apart, out)
+            refresh()
+            turn_all()
 
         return run_compiled
 

@@ -3,10 +3,13 @@
 ↔ ggml/src/ggml-cpu/ggml-cpu.c (ggml_compute_forward_mul_mat), ops.cpp (get_rows)
 
 Activations are quantized to eight bits once for all products that share them. Compiled where that
-is possible, else plain numpy; both give the same bits.
+is possible, else plain numpy; both give the same bits, but for the order in which many columns'
+sums are added (see `kernels.exact`).
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
@@ -54,14 +57,17 @@ def _activations(x: Tensor, group: int, scope: BindScope) -> tuple[dots.Activati
     else:
         rows, copy = np.empty((values.size // k, k), np.float32), values
     if kernels.usable():
-        quantize = kernels.load().quantize
+        n_threads = scope.n_threads[0 if len(rows) == 1 else 1]
+        quantize: Kernel = kernels.load().quantizer(rows, q, n_threads)
     else:
-        quantize = dots.quantize_q8 if group == 32 else dots.quantize_q8_k
+        plain = dots.quantize_q8 if group == 32 else dots.quantize_q8_k
+        quantize = partial(plain, rows, q)
+    if copy is None:
+        return q, quantize
 
     def run() -> None:
-        if copy is not None:
-            rows[...] = copy.reshape(rows.shape)
-        quantize(rows, q)
+        rows[...] = copy.reshape(rows.shape)
+        quantize()
 
     return q, run
 
@@ -78,7 +84,7 @@ def _product(
     assert raw is not None
     if kernels.usable():
         n_threads = scope.n_threads[0 if len(out) == 1 else 1]
-        return kernels.load().product(type_, raw, q, out, n_threads)
+        return kernels.load().product(type_, raw, q, out, n_threads, kernels.exact())
     return lambda: dots.mul_mat(type_, raw, q, out)
 
 

@@ -34,9 +34,11 @@ def _bind_glu(node: Tensor, scope: BindScope) -> Kernel:
         raise UnsupportedError("glu", kind, supported=[*_ACTIVATIONS, "swiglu_oai"])
 
     if scope.compiled and kind == "swiglu" and all(a.flags.c_contiguous for a in (gate, up)):
-        compiled, width = kernels.load().swiglu, out.shape[-1]
-        two = gate.reshape(-1, width), up.reshape(-1, width), out.reshape(-1, width)
-        return lambda: compiled(*two)
+        compiled, width = kernels.load(), out.shape[-1]
+        if out.size > width:
+            return compiled.swiglu_all(gate, up, out, scope.n_threads[1])
+        one, given = compiled.swiglu, [a.reshape(1, width) for a in (gate, up, out)]
+        return lambda: one(*given)
 
     def run() -> None:
         activation(gate, out)

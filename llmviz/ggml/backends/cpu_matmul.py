@@ -32,7 +32,10 @@ def _bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
     # heads
     if scope.compiled and _is_attention(a, b):
         own = array_of(node.src[0])  # half floats themselves, not their float32 mirror
-        return kernels.load().attend(own if own.dtype == np.float16 else a, b, out)
+        n_threads = scope.n_threads[0 if b.shape[1] == 1 else 1]
+        if own.dtype != np.float16:
+            return kernels.load().attend(a, b, out, None, n_threads)
+        return kernels.load().attend(own, b, out, a, n_threads)
     n_head, n_head_kv = b.shape[-3], a.shape[-3]
     group = n_head // n_head_kv
     at = a.swapaxes(-1, -2)

@@ -17,8 +17,11 @@ def _bind_rms_norm(node: Tensor, scope: BindScope) -> Kernel:
     r = np.empty(x.shape[:-1], np.float32)
     column = r[..., None]
     if scope.compiled and x.flags.c_contiguous:
-        norm, width = kernels.load().rms_norm, x.shape[-1]
+        compiled, width = kernels.load(), x.shape[-1]
         rows, result = x.reshape(-1, width), out.reshape(-1, width)
+        if len(rows) > 1:
+            return compiled.norm_rows(rows, eps, result, scope.n_threads[1])
+        norm = compiled.rms_norm
         return lambda: norm(rows, eps, result)
 
     def run() -> None:

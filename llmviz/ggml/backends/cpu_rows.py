@@ -48,11 +48,13 @@ def _bind_set_rows(node: Tensor, scope: BindScope) -> Kernel:
         return run
     mirror = node.root.mirror.reshape(out.shape)
     if scope.compiled and out.dtype == np.float16 and rows.flags.c_contiguous:
-        store, width = kernels.load().store_half, out.shape[-1] if out.ndim > 1 else 1
+        compiled, width = kernels.load(), out.shape[-1] if out.ndim > 1 else 1
         given = rows.reshape(-1, width)
         cache = out.view(np.uint16).reshape(-1, width)
         floats = mirror.reshape(-1, width)
-        return lambda: store(given, ids, cache, floats)
+        if len(given) > 1 and ids.flags.c_contiguous and np.may_share_memory(cache, out):
+            return compiled.store_rows(given, ids, cache, floats, scope.n_threads[1])
+        return lambda: compiled.store_half(given, ids, cache, floats)
     narrow = np.empty(rows.shape, out.dtype)
 
     def run_both() -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "cache_folder",
     "cached_on_disk",
     "compile_now",
+    "exact",
     "load",
     "supported",
     "usable",
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 SETTING = "LLMVIZ_KERNELS"
-"""Environment variable; ``off`` keeps everything on numpy."""
+"""Environment variable; ``off`` keeps everything on numpy, ``exact`` on llama.cpp's order."""
 
 _log = logging.getLogger("llmviz")
 
@@ -48,6 +49,15 @@ def allowed() -> bool:
     """Whether kernels may be used: numba is installed, and the environment does not forbid it."""
     off = os.environ.get(SETTING, "").lower() in ("off", "0", "no")
     return not off and importlib.util.find_spec("numba") is not None
+
+
+def exact() -> bool:
+    """Whether products of many columns add in the order in which llama.cpp does, too.
+
+    Without it they are made in tiles, several times as fast, whose float sums differ in the last
+    bits; products of less than 32 columns, and so decoding, are llama.cpp's bit for bit anyway.
+    """
+    return os.environ.get(SETTING, "").lower() == "exact"
 
 
 @cache

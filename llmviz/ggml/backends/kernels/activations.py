@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange, types
+from numba import carray, njit, types
 from numba.extending import intrinsic
 
+from llmviz.ggml.backends.kernels.calls import arg, pointer
 from llmviz.ggml.backends.kernels.emit import Emitter
 
-__all__ = ["quantize_q8", "quantize_q8_k"]
+__all__ = ["FIELDS", "quantize_q8", "quantize_q8_k"]
+
+FIELDS = ("k", "x", "q", "d", "s")
+"""Parameters of a kernel: values in a row, then addresses."""
 
 _SETTINGS: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False}
 
@@ -56,25 +60,21 @@ def _row_q8(x: Any, q: Any, d: Any, s: Any) -> None:
         s[b] = _round_half(scale * np.float32(total))
 
 
-@njit(parallel=True, **_SETTINGS)
-def quantize_q8(x: Any, q: Any, d: Any, s: Any) -> None:
-    """Blocks of 32 with one scale: Q8_0, with s also Q8_1.
+def quantize_q8(args: int, first: int, n: int) -> None:
+    """Blocks of 32 with one scale: Q8_0, with s also Q8_1. Items are rows; parameters `FIELDS`.
 
-    Parameters
-    ----------
-    x : float32[m, k]
-    q : int8[m, k]
-        Codes, nearest even.
-    d : float32[m, k / 32]
-        Scales, rounded to half floats.
-    s : float32[m, k / 32]
-        Scale times sum of codes, rounded to half floats.
+    x float32[m, k]; q int8[m, k], codes, nearest even; d float32[m, k / 32], scales, and s, of the
+    same shape, scale times sum of codes, both rounded to half floats.
     """
-    if x.shape[0] == 1:
-        _row_q8(x[0], q[0], d[0], s[0])
-    else:
-        for r in prange(x.shape[0]):
-            _row_q8(x[r], q[r], d[r], s[r])
+    k = arg(args, 0)
+    blocks = k // 32
+    for r in range(first, first + n):
+        _row_q8(
+            carray(pointer(arg(args, 1) + 4 * r * k), k, np.float32),
+            carray(pointer(arg(args, 2) + r * k), k, np.int8),
+            carray(pointer(arg(args, 3) + 4 * r * blocks), blocks, np.float32),
+            carray(pointer(arg(args, 4) + 4 * r * blocks), blocks, np.float32),
+        )
 
 
 @njit(**_SETTINGS)
@@ -103,21 +103,17 @@ def _row_q8_k(x: Any, q: Any, d: Any, s: Any) -> None:
         d[b] = np.float32(1) / inverse
 
 
-@njit(parallel=True, **_SETTINGS)
-def quantize_q8_k(x: Any, q: Any, d: Any, s: Any) -> None:
-    """Blocks of 256 with one scale: Q8_K.
+def quantize_q8_k(args: int, first: int, n: int) -> None:
+    """Blocks of 256 with one scale: Q8_K. Items are rows; parameters `FIELDS`.
 
-    Parameters
-    ----------
-    x : float32[m, k]
-    q : int8[m, k]
-        Codes; the largest value becomes -127.
-    d : float32[m, k / 256]
-    s : int16[m, k / 16]
-        Sums of 16 codes.
+    x float32[m, k]; q int8[m, k], codes, the largest value becomes -127; d float32[m, k / 256];
+    s int16[m, k / 16], sums of 16 codes.
     """
-    if x.shape[0] == 1:
-        _row_q8_k(x[0], q[0], d[0], s[0])
-    else:
-        for r in prange(x.shape[0]):
-            _row_q8_k(x[r], q[r], d[r], s[r])
+    k = arg(args, 0)
+    for r in range(first, first + n):
+        _row_q8_k(
+            carray(pointer(arg(args, 1) + 4 * r * k), k, np.float32),
+            carray(pointer(arg(args, 2) + r * k), k, np.int8),
+            carray(pointer(arg(args, 3) + 4 * r * (k // 256)), k // 256, np.float32),
+            carray(pointer(arg(args, 4) + 2 * r * (k // 16)), k // 16, np.int16),
+        )

@@ -11,6 +11,8 @@ from llvmlite import ir
 
 from llmviz.ggml.backends.kernels.emit import F32, I8, I16, I32, Emitter, Value, vec
 from llmviz.ggml.backends.kernels.rows import Columns
+from llmviz.ggml.backends.kernels.tile_pack import Parts, twice
+from llmviz.ggml.backends.kernels.tiles import Layout
 
 __all__ = ["Q4_K", "Q5_K", "Q6_K"]
 
@@ -37,6 +39,18 @@ class _Mins:
     name: str
     block_bytes: int
     scales_at = 4
+    layout: Layout
+    n_pieces = 4
+
+    def pieces(self, e: Emitter, block: Value, part: int) -> list[Value]:
+        """Some of the codes for a tile."""
+        return list(self.codes(e, block, part))
+
+    def parts(self, e: Emitter, block: Value) -> Parts:
+        """Scales and minimums for a tile."""
+        scales, mins = self._scales(e, block)
+        d, dmin = e.half(block), e.half(e.at(block, 2))
+        return Parts(d, dmin, [twice(e, scales)], [twice(e, mins)])
 
     def codes(self, e: Emitter, block: Value, pair: int) -> tuple[Value, Value]:
         """Codes of groups 2 * pair and 2 * pair + 1."""
@@ -105,6 +119,7 @@ class _Mins:
 
 class _Q4_K(_Mins):
     name, block_bytes = "q4_K", 144
+    layout = Layout(256, steps=8, group=32, mins=True)
 
     def codes(self, e: Emitter, block: Value, pair: int) -> tuple[Value, Value]:
         return e.nibbles(e.at(block, 16 + 32 * pair), 32)
@@ -112,6 +127,7 @@ class _Q4_K(_Mins):
 
 class _Q5_K(_Mins):
     name, block_bytes = "q5_K", 176
+    layout = Layout(256, steps=4, group=32, mins=True)
 
     def codes(self, e: Emitter, block: Value, pair: int) -> tuple[Value, Value]:
         low = e.nibbles(e.at(block, 48 + 32 * pair), 32)
@@ -127,6 +143,20 @@ class _Q6_K:
     """``d * scale * (code - 32)`` with sixteen groups of 16."""
 
     name, block_bytes = "q6_K", 210
+    layout = Layout(256, steps=2, group=16, zero=32)
+    n_pieces = 2
+
+    def pieces(self, e: Emitter, block: Value, part: int) -> list[Value]:
+        """Some of the codes for a tile."""
+        return self._codes(e, block, part)
+
+    def parts(self, e: Emitter, block: Value) -> Parts:
+        """Scales for a tile, and times 32 what they take off."""
+        scales = e.b.sext(e.load(e.at(block, 192), vec(I8, 16)), _V16I)
+        both = twice(e, scales)
+        over = e.b.bitcast(e.b.shl(scales, e.all_of(5, _V16I)), vec(I32, 8))
+        d = e.half(e.at(block, 208))
+        return Parts(d, None, [e.part(both, 0, 8), e.part(both, 8, 8)], [over])
 
     def _codes(self, e: Emitter, block: Value, half: int) -> list[Value]:
         b = e.b

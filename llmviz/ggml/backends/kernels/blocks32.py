@@ -11,6 +11,8 @@ from llvmlite import ir
 
 from llmviz.ggml.backends.kernels.emit import F32, I8, I32, Emitter, Value, vec
 from llmviz.ggml.backends.kernels.rows import Columns
+from llmviz.ggml.backends.kernels.tile_pack import Parts
+from llmviz.ggml.backends.kernels.tiles import Layout
 
 __all__ = ["IQ4_NL", "MXFP4", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 
@@ -31,6 +33,10 @@ class _Block32:
         Whether `codes` gives signed bytes.
     min_at : int or None
         Where the block's minimum m (a half float) is; d is at 0.
+    zero : int
+        What stands for 0 among the codes as they are stored.
+    largest : int
+        Largest code as it is stored, of those that are not signed there.
     """
 
     name: str
@@ -38,10 +44,35 @@ class _Block32:
     codes_at: int
     signed: bool
     min_at: int | None = None
+    zero: int = 0
+    largest: int = 15
+    n_pieces = 1
+
+    @property
+    def layout(self) -> Layout:
+        """How the type lies in a tile."""
+        if self.largest > 127:
+            return Layout(32, steps=1, signed=True)
+        steps = 8 if self.largest <= 15 else 4
+        return Layout(32, steps=steps, zero=self.zero, mins=self.min_at is not None)
+
+    def stored(self, e: Emitter, block: Value) -> Value:
+        """The 32 codes of a block as bytes, as they are stored."""
+        raise NotImplementedError
 
     def codes(self, e: Emitter, block: Value) -> Value:
-        """The 32 codes of a block as bytes."""
-        raise NotImplementedError
+        """The 32 codes of a block as bytes, less their zero."""
+        codes = self.stored(e, block)
+        return e.b.sub(codes, e.all_of(self.zero, _V32)) if self.zero else codes
+
+    def pieces(self, e: Emitter, block: Value, part: int) -> list[Value]:
+        """The codes for a tile."""
+        return [self.stored(e, block)]
+
+    def parts(self, e: Emitter, block: Value) -> Parts:
+        """Scale and minimum for a tile."""
+        m = None if self.min_at is None else e.half(e.at(block, self.min_at))
+        return Parts(self.scale(e, block), m)
 
     def scale(self, e: Emitter, block: Value) -> Value:
         """The block's scale."""
@@ -81,17 +112,16 @@ class _Block32:
 
 
 class _Q4_0(_Block32):
-    name, block_bytes, codes_at, signed = "q4_0", 18, 2, True
+    name, block_bytes, codes_at, signed, zero = "q4_0", 18, 2, True, 8
 
-    def codes(self, e: Emitter, block: Value) -> Value:
-        codes = e.join(*e.nibbles(e.at(block, self.codes_at)))
-        return e.b.sub(codes, e.all_of(8, _V32))
+    def stored(self, e: Emitter, block: Value) -> Value:
+        return e.join(*e.nibbles(e.at(block, self.codes_at)))
 
 
 class _Q4_1(_Block32):
     name, block_bytes, codes_at, signed, min_at = "q4_1", 20, 4, False, 2
 
-    def codes(self, e: Emitter, block: Value) -> Value:
+    def stored(self, e: Emitter, block: Value) -> Value:
         return e.join(*e.nibbles(e.at(block, self.codes_at)))
 
 
@@ -106,25 +136,27 @@ def _high_bits(e: Emitter, address: Value) -> Value:
 
 class _Q5_0(_Block32):
     name, block_bytes, codes_at, signed = "q5_0", 22, 6, True
+    zero, largest = 16, 31
 
-    def codes(self, e: Emitter, block: Value) -> Value:
+    def stored(self, e: Emitter, block: Value) -> Value:
         low = e.join(*e.nibbles(e.at(block, self.codes_at)))
-        codes = e.b.or_(low, _high_bits(e, e.at(block, 2)))
-        return e.b.sub(codes, e.all_of(16, _V32))
+        return e.b.or_(low, _high_bits(e, e.at(block, 2)))
 
 
 class _Q5_1(_Block32):
     name, block_bytes, codes_at, signed, min_at = "q5_1", 24, 8, False, 2
+    largest = 31
 
-    def codes(self, e: Emitter, block: Value) -> Value:
+    def stored(self, e: Emitter, block: Value) -> Value:
         low = e.join(*e.nibbles(e.at(block, self.codes_at)))
         return e.b.or_(low, _high_bits(e, e.at(block, 4)))
 
 
 class _Q8_0(_Block32):
     name, block_bytes, codes_at, signed = "q8_0", 34, 2, True
+    largest = 255
 
-    def codes(self, e: Emitter, block: Value) -> Value:
+    def stored(self, e: Emitter, block: Value) -> Value:
         return e.load(e.at(block, self.codes_at), _V32)
 
 
@@ -134,19 +166,21 @@ class _Table(_Block32):
     signed = True
     table: tuple[int, ...]
 
-    def codes(self, e: Emitter, block: Value) -> Value:
+    def stored(self, e: Emitter, block: Value) -> Value:
         numbers = e.join(*e.nibbles(e.at(block, self.codes_at)))
-        return e.look_up(self.table, numbers)
+        return e.look_up(tuple(v + self.zero for v in self.table), numbers)
 
 
 class _IQ4_NL(_Table):
     name, block_bytes, codes_at, table = "iq4_nl", 18, 2, _TABLE_IQ4
+    largest = 255
 
 
 class _MXFP4(_Table):
     """Scale 2^(e - 128) for a byte e, which makes the table's doubled values right."""
 
     name, block_bytes, codes_at, table = "mxfp4", 17, 1, _TABLE_MXFP4
+    zero, largest = 16, 28
 
     def scale(self, e: Emitter, block: Value) -> Value:
         byte = e.b.zext(e.load(block, I8), I32)

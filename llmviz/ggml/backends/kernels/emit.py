@@ -126,6 +126,21 @@ class Emitter:
             picked = self.b.select(here, self.all_of(value & 0xFF, numbers.type), picked)
         return picked
 
+    def transpose8(self, rows: list[Value]) -> list[Value]:
+        """Eight vectors of eight elements as the columns of what they were the rows of."""
+        for distance in (1, 2, 4):  # exchange elements that far apart, between such rows
+            low = [i + (i & distance and 8 - distance) for i in range(8)]
+            high = [(i | distance) + (8 if i & distance else 0) for i in range(8)]
+            made = list(rows)
+            for i in range(8):
+                if i & distance:
+                    continue
+                a, b = rows[i], rows[i | distance]
+                made[i] = self.shuffle(a, b, low)
+                made[i | distance] = self.shuffle(a, b, high)
+            rows = made
+        return rows
+
     # --- multiply-add ---------------------------------------------------------------------------
 
     def _call(self, name: str, result: Any, *args: Value) -> Value:
@@ -151,12 +166,7 @@ class Emitter:
         """Signed codes times signed x, neighbours added: int16[n/2]. x within -127..127."""
         n = codes.type.count
         if AVX2 and n == 32:
-            zero = self.all_of(0, codes.type)
-            size = self.b.select(
-                self.b.icmp_signed("<", codes, zero), self.b.sub(zero, codes), codes
-            )
-            signed = self._call("llvm.x86.avx2.psign.b", codes.type, x, codes)
-            return self.dot_u8(size, signed)
+            return self.dot_u8(self.abs_i8(codes), self.with_sign(x, codes))
         wide = vec(I16, n)
         return self._add_neighbours(self.b.mul(self.b.sext(codes, wide), self.b.sext(x, wide)))
 
@@ -170,6 +180,20 @@ class Emitter:
             return self._call("llvm.x86.sse2.pmadd.wd", half, a, b)
         wide = vec(I32, n)
         return self._add_neighbours(self.b.mul(self.b.sext(a, wide), self.b.sext(b, wide)))
+
+    def abs_i8(self, codes: Value) -> Value:
+        """Sizes of signed bytes, -128 as 128."""
+        zero = self.all_of(0, codes.type)
+        below = self.b.icmp_signed("<", codes, zero)
+        return self.b.select(below, self.b.sub(zero, codes), codes)
+
+    def with_sign(self, x: Value, codes: Value) -> Value:
+        """x times the sign of each code: byte vectors."""
+        if AVX2 and codes.type.count == 32:
+            return self._call("llvm.x86.avx2.psign.b", codes.type, x, codes)
+        zero = self.all_of(0, codes.type)
+        turned = self.b.select(self.b.icmp_signed("<", codes, zero), self.b.sub(zero, x), x)
+        return self.b.select(self.b.icmp_signed("==", codes, zero), zero, turned)
 
     def pairs(self, a: Value) -> Value:
         """Neighbouring 16-bit values added: int32[n/2]."""
@@ -191,6 +215,21 @@ class Emitter:
             n //= 2
             a = self.b.fadd(self.part(a, n, n), self.part(a, 0, n))
         return self.b.extract_element(a, self.const(0, I32))
+
+    def pin(self, values: list[Value]) -> list[Value]:
+        """The same values; nothing that makes them is moved behind, nothing that uses them before.
+
+        LLVM would load early whatever is loaded twice, and then has no register for it.
+        """
+        if not AVX2:
+            return values
+        result = ir.LiteralStructType([v.type for v in values])
+        n = len(values)
+        outs = ",".join(["=x"] * n + [str(i) for i in range(n)])
+        signature = ir.FunctionType(result, [v.type for v in values])
+        asm = ir.InlineAsm(signature, "", outs, side_effect=True)
+        made = self.b.call(asm, values)
+        return [self.b.extract_value(made, i) for i in range(n)]
 
     # --- loops ----------------------------------------------------------------------------------
 

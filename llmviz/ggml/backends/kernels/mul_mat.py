@@ -1,9 +1,7 @@
-"""Products of a quantized matrix with quantized columns, rows shared among threads.
+"""Products of a quantized matrix with quantized columns: one kernel for each type.
 ↔ ggml/src/ggml-cpu/ggml-cpu.c (ggml_compute_forward_mul_mat)
 
-One compiled function for each type, made when it is first called and kept on disk for the next
-process. A row is computed by one thread from beginning to end, so the number of threads changes no
-result.
+A row is computed by one thread from beginning to end, so the number of threads changes no result.
 """
 
 from __future__ import annotations
@@ -11,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit, prange
+from numba import njit
 
 from llmviz.ggml.backends.kernels import blocks32, blocks256
+from llmviz.ggml.backends.kernels.calls import arg
 from llmviz.ggml.backends.kernels.rows import chunk_of
 from llmviz.ggml.types import GGMLType
 
 __all__ = ["KERNELS"]
-
-_SETTINGS: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False}
 
 _q4_0, _q4_1 = chunk_of(blocks32.Q4_0), chunk_of(blocks32.Q4_1)
 _q5_0, _q5_1 = chunk_of(blocks32.Q5_0), chunk_of(blocks32.Q5_1)
@@ -29,117 +26,65 @@ _q4_k, _q5_k, _q6_k = (chunk_of(k) for k in (blocks256.Q4_K, blocks256.Q5_K, blo
 
 
 @njit(inline="always")
-def _part(a: Any, first: Any, n_rows: Any) -> Any:
-    """The chunk of a product that begins at row `first`."""
-    n = min(n_rows, a[2] - first)
-    # w, row_bytes, n_rows, n_blocks, q, d, s, strides, n_cols, out, out_bytes
+def _part(a: Any, first: Any, n: Any) -> Any:
+    """Rows first .. first + n - 1 of a product, as `rows.ARGS`."""
     return (
-        a[0] + first * a[1], a[1], n, a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10],
-        a[11] + 4 * first, a[12],
+        arg(a, 0) + first * arg(a, 1), arg(a, 1), n, arg(a, 3), arg(a, 4), arg(a, 5), arg(a, 6),
+        arg(a, 7), arg(a, 8), arg(a, 9), arg(a, 10), arg(a, 11) + 4 * first, arg(a, 12),
     )  # fmt: skip
 
 
 # numba keeps on disk only what is written out as a function of its own: hence one for each type.
 
 
-@njit(parallel=True, **_SETTINGS)
-def q4_0(a: Any, n_rows: int) -> None:
+def q4_0(args: int, first: int, n: int) -> None:
     """Q4_0 times Q8_0."""
-    if n_rows >= a[2]:  # one chunk: no other thread is woken
-        _q4_0(a)
-        return
-    for i in prange((a[2] + n_rows - 1) // n_rows):
-        _q4_0(_part(a, i * n_rows, n_rows))
+    _q4_0(_part(args, first, n))
 
 
-@njit(parallel=True, **_SETTINGS)
-def q4_1(a: Any, n_rows: int) -> None:
+def q4_1(args: int, first: int, n: int) -> None:
     """Q4_1 times Q8_1."""
-    if n_rows >= a[2]:  # one chunk: no other thread is woken
-        _q4_1(a)
-        return
-    for i in prange((a[2] + n_rows - 1) // n_rows):
-        _q4_1(_part(a, i * n_rows, n_rows))
+    _q4_1(_part(args, first, n))
 
 
-@njit(parallel=True, **_SETTINGS)
-def q5_0(a: Any, n_rows: int) -> None:
+def q5_0(args: int, first: int, n: int) -> None:
     """Q5_0 times Q8_0."""
-    if n_rows >= a[2]:  # one chunk: no other thread is woken
-        _q5_0(a)
-        return
-    for i in prange((a[2] + n_rows - 1) // n_rows):
-        _q5_0(_part(a, i * n_rows, n_rows))
+    _q5_0(_part(args, first, n))
 
 
-@njit(parallel=True, **_SETTINGS)
-def q5_1(a: Any, n_rows: int) -> None:
+def q5_1(args: int, first: int, n: int) -> None:
     """Q5_1 times Q8_1."""
-    if n_rows >= a[2]:  # one chunk: no other thread is woken
-        _q5_1(a)
-        return
-    for i in prange((a[2] + n_rows - 1) // n_rows):
-        _q5_1(_part(a, i * n_rows, n_rows))
+    _q5_1(_part(args, first, n))
 
 
-@njit(parallel=True, **_SETTINGS)
-def q8_0(a: Any, n_rows: int) -> None:
+def q8_0(args: int, first: int, n: int) -> None:
     """Q8_0 times Q8_0."""
-    if n_rows >= a[2]:  # one chunk: no other thread is woken
-        _q8_0(a)
-        return
-    for i in prange((a[2] + n_rows - 1) // n_rows):
-        _q8_0(_part(a, i * n_rows, n_rows))
+    _q8_0(_part(args, first, n))
 
 
-@njit(parallel=True, **_SETTINGS)
-def iq4_nl(a: Any, n_rows: int) -> None:
+def iq4_nl(args: int, first: int, n: int) -> None:
     """IQ4_NL times Q8_0."""
-    if n_rows >= a[2]:  # one chunk: no other thread is woken
-        _iq4_nl(a)
-        return
-    for i in prange((a[2] + n_rows - 1) // n_rows):
-        _iq4_nl(_part(a, i * n_rows, n_rows))
+    _iq4_nl(_part(args, first, n))
 
 
-@njit(parallel=True, **_SETTINGS)
-def mxfp4(a: Any, n_rows: int) -> None:
+def mxfp4(args: int, first: int, n: int) -> None:
     """MXFP4 times Q8_0."""
-    if n_rows >= a[2]:  # one chunk: no other thread is woken
-        _mxfp4(a)
-        return
-    for i in prange((a[2] + n_rows - 1) // n_rows):
-        _mxfp4(_part(a, i * n_rows, n_rows))
+    _mxfp4(_part(args, first, n))
 
 
-@njit(parallel=True, **_SETTINGS)
-def q4_k(a: Any, n_rows: int) -> None:
+def q4_k(args: int, first: int, n: int) -> None:
     """Q4_K times Q8_K."""
-    if n_rows >= a[2]:  # one chunk: no other thread is woken
-        _q4_k(a)
-        return
-    for i in prange((a[2] + n_rows - 1) // n_rows):
-        _q4_k(_part(a, i * n_rows, n_rows))
+    _q4_k(_part(args, first, n))
 
 
-@njit(parallel=True, **_SETTINGS)
-def q5_k(a: Any, n_rows: int) -> None:
+def q5_k(args: int, first: int, n: int) -> None:
     """Q5_K times Q8_K."""
-    if n_rows >= a[2]:  # one chunk: no other thread is woken
-        _q5_k(a)
-        return
-    for i in prange((a[2] + n_rows - 1) // n_rows):
-        _q5_k(_part(a, i * n_rows, n_rows))
+    _q5_k(_part(args, first, n))
 
 
-@njit(parallel=True, **_SETTINGS)
-def q6_k(a: Any, n_rows: int) -> None:
+def q6_k(args: int, first: int, n: int) -> None:
     """Q6_K times Q8_K."""
-    if n_rows >= a[2]:  # one chunk: no other thread is woken
-        _q6_k(a)
-        return
-    for i in prange((a[2] + n_rows - 1) // n_rows):
-        _q6_k(_part(a, i * n_rows, n_rows))
+    _q6_k(_part(args, first, n))
 
 
 KERNELS: dict[GGMLType, Callable[..., None]] = {
@@ -154,4 +99,4 @@ KERNELS: dict[GGMLType, Callable[..., None]] = {
     GGMLType.Q5_K: q5_k,
     GGMLType.Q6_K: q6_k,
 }
-"""Product kernels by the type of the matrix: ``kernel(args, rows_in_a_chunk)``, see `rows.ARGS`."""
+"""Product kernels by the type of the matrix: items are rows, parameters `rows.ARGS`."""

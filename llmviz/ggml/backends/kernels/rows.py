@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from llmviz.ggml.backends.kernels.emit import I64, Emitter, Value
 
-__all__ = ["ARGS", "Columns", "RowDot", "chunk_of"]
+__all__ = ["ARGS", "Columns", "RowDot", "chunk_of", "parameters"]
 
 ARGS = (
     "w",  # address of the first row
@@ -66,6 +66,11 @@ class RowDot(Protocol):
     def emit(self, e: Emitter, row: Value, n_blocks: Value, columns: Columns) -> list[Value]:
         """Dot products (float) of one row with each of the columns."""
         ...
+
+
+def parameters(e: Emitter, address: Value) -> dict[str, Value]:
+    """The parameters of a chunk that lie at an address."""
+    return {name: e.load(e.at(address, 8 * i), I64) for i, name in enumerate(ARGS)}
 
 
 def chunk_of(dot: RowDot) -> Any:

@@ -80,16 +80,67 @@ def test_attend_half(kernels, rng):
     close(out[:, 0], np.einsum("hd,hnd->hn", rounded, np.repeat(k.astype(np.float64), 3, 0)))
 
 
+@pytest.mark.parametrize("m", [2, 5, 50])
 @pytest.mark.parametrize("kind", [F, np.float16])
-def test_attend_few(kernels, rng, kind):
+def test_attend_several(kernels, rng, kind, m):
     """Several tokens, heads interleaved as queries are, or one after the other as shares are."""
     k = rng.standard_normal((3, 128, 64)).astype(kind)
-    q = rng.standard_normal((5, 9, 64)).astype(F).transpose(1, 0, 2)
+    q = rng.standard_normal((m, 9, 64)).astype(F).transpose(1, 0, 2)
     for b in (q, np.ascontiguousarray(q)):
-        out = np.empty((9, 5, 128), F)
-        kernels.attend(k, b, out)()
+        out = np.empty((9, m, 128), F)
+        kernels.attend(k, b, out, k.astype(F))()
         rounded = b.astype(kind).astype(np.float64)
         close(out, np.einsum("htd,hnd->htn", rounded, np.repeat(k.astype(np.float64), 3, 0)))
+
+
+def test_soft_max_hides_what_the_mask_hides(kernels, rng):
+    """Nothing behind the mask is computed, but what is not a number there is not hidden."""
+    x = rng.standard_normal((2, 5, 32)).astype(F)
+    mask = np.full((5, 32), -np.inf, F)
+    for t, n in enumerate((1, 9, 32, 0, 17)):
+        mask[t, :n] = 0
+    x[1, 1, 20], x[1, 0, 0] = np.nan, np.nan
+    out = np.empty_like(x)
+    kernels.soft_max(x, mask, F(0.5), out)
+    with np.errstate(invalid="ignore"):
+        wide = x.astype(np.float64) * 0.5 + mask
+        wide = np.exp(wide - wide.max(-1, keepdims=True))
+        wide /= wide.sum(-1, keepdims=True)
+    np.testing.assert_allclose(out, wide, rtol=1e-6, atol=1e-7)
+    assert np.isnan(out[1, :2]).all() and np.isnan(out[:, 3]).all()
+
+
+def test_many_rows(kernels, rng):
+    """Ops on many rows give the bits of the same op on one, however many threads share them."""
+    x = (rng.standard_normal((70, 9, 64)) * 8).astype(F)
+    flat = x.reshape(70, -1)
+    up = rng.standard_normal(flat.shape).astype(F)
+    cis = np.exp(1j * rng.standard_normal((70, 1, 32))).astype(np.complex64)
+    scores = (rng.standard_normal((3, 70, 72)) * 4).astype(F)
+    mask = np.where(np.arange(72) <= np.arange(70)[:, None], F(0), F(-np.inf))
+    ids = rng.permutation(90)[:70]
+    results = []
+    for n_threads in (1, 2):
+        norm, gated, turned = np.empty_like(flat), np.empty_like(flat), np.empty_like(x)
+        shares = np.empty_like(scores)
+        cache, mirror = np.zeros((90, 576), np.uint16), np.zeros((90, 576), F)
+        kernels.norm_rows(flat, F(1e-5), norm, n_threads)()
+        kernels.swiglu_all(flat, up, gated, n_threads)()
+        kernels.rotate_rows(x, cis, 32, turned, n_threads)()
+        kernels.soft_max_rows(scores, mask, F(0.3), shares, n_threads)()
+        kernels.store_rows(flat, ids, cache, mirror, n_threads)()
+        results.append((norm, gated, turned, shares, cache, mirror))
+    norm, gated, turned = np.empty_like(flat), np.empty_like(flat), np.empty_like(x)
+    shares = np.empty_like(scores)
+    cache, mirror = np.zeros((90, 576), np.uint16), np.zeros((90, 576), F)
+    kernels.rms_norm(flat, F(1e-5), norm)
+    kernels.swiglu(flat, up, gated)
+    kernels.rotate(x, cis, 32, turned)
+    kernels.soft_max(scores, mask, F(0.3), shares)
+    kernels.store_half(flat, ids, cache, mirror)
+    for many in results:
+        for a, b in zip(many, (norm, gated, turned, shares, cache, mirror), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("apart", [1, 24])
