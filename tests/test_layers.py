@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -106,8 +107,16 @@ def imports(name: str) -> Iterator[Import]:
     yield from visit(ast.parse(path.read_text("utf-8")), deferred=False)
 
 
-ALL = [found for name in sorted(MODULES) for found in imports(name)]
-OWN = [i for i in ALL if i.target.split(".")[0] == "llmviz"]
+@cache
+def every() -> tuple[Import, ...]:
+    """All imports of all modules, read when the first test asks."""
+    return tuple(found for name in sorted(MODULES) for found in imports(name))
+
+
+@cache
+def own() -> tuple[Import, ...]:
+    """Those of modules of ours."""
+    return tuple(i for i in every() if i.target.split(".")[0] == "llmviz")
 
 
 def layer(module: str) -> str:
@@ -130,7 +139,7 @@ def test_every_module_has_a_layer() -> None:
 
 def test_imports_point_down() -> None:
     wrong = []
-    for found in OWN:
+    for found in own():
         source, target = layer(found.importer), below(found.target)
         if source in ("", *LEAVES) or target in ("", *LEAVES) or together(source, target):
             continue
@@ -145,7 +154,7 @@ def test_imports_point_down() -> None:
 def test_leaves_know_only_the_errors() -> None:
     wrong = [
         str(i)
-        for i in OWN
+        for i in own()
         if layer(i.importer) in LEAVES and below(i.target) not in (layer(i.importer), "errors")
     ]
     assert wrong == []
@@ -154,7 +163,7 @@ def test_leaves_know_only_the_errors() -> None:
 def test_the_engine_does_not_know_the_leaves() -> None:
     wrong = [
         str(i)
-        for i in OWN
+        for i in own()
         if below(i.target) in LEAVES
         and layer(i.importer) not in ("", "trace", "show", "cli", below(i.target))
     ]
@@ -164,7 +173,7 @@ def test_the_engine_does_not_know_the_leaves() -> None:
 def test_only_the_outermost_layers_import_the_whole_package() -> None:
     wrong = [
         str(i)
-        for i in OWN
+        for i in own()
         if below(i.target) == "" and layer(i.importer) not in ("", "show", "cli", "widgets")
     ]
     assert wrong == []
@@ -172,18 +181,18 @@ def test_only_the_outermost_layers_import_the_whole_package() -> None:
 
 def test_the_engine_never_imports_trace() -> None:
     engine = {name for name, level in LEVEL.items() if level < LEVEL["trace"]}
-    wrong = [str(i) for i in OWN if layer(i.importer) in engine and below(i.target) == "trace"]
+    wrong = [str(i) for i in own() if layer(i.importer) in engine and below(i.target) == "trace"]
     assert wrong == []
 
 
 def test_events_imports_nothing_of_ours() -> None:
-    assert [str(i) for i in OWN if i.importer == "events"] == []
+    assert [str(i) for i in own() if i.importer == "events"] == []
 
 
 def test_only_views_import_notebook_packages() -> None:
     wrong = [
         str(i)
-        for i in ALL
+        for i in every()
         if i.target.split(".")[0] in NOTEBOOK_ONLY and layer(i.importer) not in MAY_DRAW
     ]
     assert wrong == []
@@ -191,7 +200,7 @@ def test_only_views_import_notebook_packages() -> None:
 
 @pytest.mark.parametrize("deferred", sorted(DEFERRED))
 def test_the_exceptions_are_still_needed(deferred: tuple[str, str]) -> None:
-    assert deferred in {(i.importer, below(i.target)) for i in OWN if i.deferred}
+    assert deferred in {(i.importer, below(i.target)) for i in own() if i.deferred}
 
 
 def test_the_core_runs_without_jupyter() -> None:
