@@ -40,36 +40,33 @@ def dbg(tiny_model: Callable[..., str]) -> Debugger:
     return runs.of(tiny_model(), "hello world, hello again", n_ctx=64)
 
 
+SIZES = {"slide": {"theme": "dark"}, "page": {"for_print": True}, "column": {}}
+FORMATS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
+
+
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("size", ["slide", "page", "column"])
+@pytest.mark.parametrize("size", SIZES)
 def test_every_view_saves_in_every_size(dbg: Debugger, view: str, size: str, tmp_path) -> None:
-    draw = getattr(plots, view)
+    """In three sizes as three formats: each view as each of them; nothing leaves the page."""
+    kind = [*FORMATS][([*VIEWS].index(view) + [*SIZES].index(size)) % len(FORMATS)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        look = {"slide": {"theme": "dark"}, "page": {"for_print": True}}.get(size, {})
-        figure = draw(dbg, size=size, **look, **VIEWS[view])
-        for kind, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")):
-            file = tmp_path / f"x.{kind}"
-            figure.savefig(file, dpi=50)
-            assert file.read_bytes().startswith(start)
+        figure = getattr(plots, view)(dbg, size=size, **SIZES[size], **VIEWS[view])
+        figure.savefig(tmp_path / f"x.{kind}", dpi=50)
+    assert (tmp_path / f"x.{kind}").read_bytes().startswith(FORMATS[kind])
     width, height = figure.get_size_inches()
     assert width == {"slide": 10, "page": 7.2, "column": 3.5}[size]
     assert height == 5.625 if size == "slide" else height > 1
 
-
-def test_nothing_leaves_the_page(dbg: Debugger) -> None:
-    for view, options in VIEWS.items():
-        for size in ("slide", "page", "column"):
-            figure = getattr(plots, view)(dbg, size=size, **options)
-            figure.draw_without_rendering()
-            width, height = figure.bbox.size
-            unseen = beyond_limits(figure)
-            for text in figure.findobj(lambda a: hasattr(a, "get_text") and a.get_text()):
-                if not text.get_visible() or text in unseen:
-                    continue
-                box = text.get_window_extent()
-                inside = box.x0 > -2 and box.y0 > -2 and box.x1 < width + 2 and box.y1 < height + 2
-                assert inside, (view, size, text.get_text(), box, (width, height))
+    figure.draw_without_rendering()
+    width, height = figure.bbox.size
+    unseen = beyond_limits(figure)
+    for text in figure.findobj(lambda a: hasattr(a, "get_text") and a.get_text()):
+        if not text.get_visible() or text in unseen:
+            continue
+        box = text.get_window_extent()
+        inside = box.x0 > -2 and box.y0 > -2 and box.x1 < width + 2 and box.y1 < height + 2
+        assert inside, (text.get_text(), box, (width, height))
 
 
 def beyond_limits(figure) -> set:
@@ -297,7 +294,8 @@ def test_hostile_text_is_drawn_as_text(view: str, size: str, tmp_path) -> None:
         warnings.simplefilter("error")  # a missing glyph is a warning
         figure = getattr(plots, view)(odd_recorder(len(HOSTILE)), size=size)
         figure.savefig(tmp_path / "x.svg")
-        figure.savefig(tmp_path / "x.pdf")
+        if size == "column":
+            figure.savefig(tmp_path / "x.pdf")
     words = texts(figure)
     assert not set(words) & {"\u202e", "\x00", "\ud800", "🙂"}
     assert len(words) < 20_000
