@@ -389,29 +389,27 @@ def test_walks_on_a_real_model(smollm2_path: str, figures: Any) -> None:
 
     model = llmviz.load(smollm2_path)
     ids = model.vocab.tokenize("The capital of France is a city that " * 80)[:506]
-
-    def make() -> Debugger:
-        return Debugger(model, ids, chain(), n_predict=10, n_ctx=1024)
-
-    other = make()
-    expected = {}
-    while other.next_token() and not other.finished:
-        expected[other.n] = state(other)
-        other.step_into()
-        expected[other.n] = state(other)
-    dbg = make()
-    spent = []
-    while len(dbg.tokens) < 512:
+    dbg = Debugger(model, ids, chain(), n_predict=10, n_ctx=1024)
+    expected, spent, back = {}, [], 0.0
+    while True:
         start = time.perf_counter()
         dbg.next_token()
         spent.append(time.perf_counter() - start)
-    start = time.perf_counter()
-    dbg.step_back()
-    back = time.perf_counter() - start
+        if dbg.finished:
+            break
+        expected[n := dbg.n] = state(dbg)
+        if len(dbg.tokens) == 512:
+            start = time.perf_counter()
+            dbg.step_back()
+            back = time.perf_counter() - start
+            dbg.step_into()
+            assert dbg.n == n
+            same(state(dbg), expected[n])
+        dbg.step_into()
+        expected[dbg.n] = state(dbg)
     token = float(np.median(spent[1:]))
     figures(f"512 tokens deep: a token takes {token * 1000:.0f} ms, back {back * 1000:.0f} ms")
-    assert back < 3 * token + 0.1
-    dbg.run()
+    assert 0 < back < 3 * token + 0.1
     rng = random.Random(5)
     for _ in range(6):
         n = rng.choice(sorted(expected))
