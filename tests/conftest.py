@@ -26,6 +26,9 @@ import pytest
 from filelock import FileLock
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import tiny_models
+# The tests start a hundred Python processes, each of which would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 REPO = Path(__file__).parent.parent
 LLAMA_CPP_SDIST = "llama-cpp-python==0.3.36"
