@@ -6,6 +6,8 @@ through playwright to the view in this process, and what changed there goes back
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import base64
 import contextlib
 import json
@@ -175,17 +177,53 @@ def chromium_path() -> str | None:
     return next((f for f in found if f), mac if os.path.exists(mac) else None)
 
 
-@contextlib.contextmanager
-def chromium() -> Iterator[Any]:
-    """A browser; skips the test where there is none."""
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as p:
+# The browser of this process, and the event loop that playwright's calls run in.
+_running: list[tuple[Any, Any]] = []
+
+
+def _launched(api: Any) -> tuple[Any, Any]:
+    """The browser that runs, or a new one: starting one costs more than most tests take."""
+    if _running and not _running[0][0].is_connected():
+        _running.clear()
+    if not _running:
+        driver = api.sync_playwright().start()
+        loop = asyncio.get_running_loop()  # left set between calls
         try:
-            browser = p.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+            browser = driver.chromium.launch(executable_path=chromium_path(), args=FLAGS)
         except api.Error as error:
+            driver.stop()
             absent = pytest.fail if os.environ.get("LLMVIZ_REQUIRE_ALL") else pytest.skip
             absent(f"no Chromium: {str(error).splitlines()[0]}")
+        _running.append((browser, loop))
+
+        def stop() -> None:
+            asyncio._set_running_loop(loop)
+            driver.stop()  # the browser ends with it
+
+        atexit.register(stop)
+    return _running[0]
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser; skips the test where there is none.
+
+    All tests of a process use the same one. Pages share nothing, since each is in a context of its
+    own; those that are open still are closed at the end of the block.
+    """
+    api = pytest.importorskip("playwright.sync_api")
+    before = asyncio._get_running_loop()
+    if _running and before is None:
+        asyncio._set_running_loop(_running[0][1])
+    try:
+        browser, _ = _launched(api)
+        others = browser.contexts
         try:
             yield browser
         finally:
-            browser.close()
+            for context in browser.contexts:
+                if context not in others:
+                    context.close()
+    finally:
+        # what runs between two blocks must find no loop, as if playwright had been stopped
+        asyncio._set_running_loop(before)
