@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from html import escape
+from textwrap import shorten
 
 from llmviz.lessons.grading import bare
 from llmviz.lessons.progress import at
@@ -105,7 +106,7 @@ class Report:
                 sign = "✓" if r.right_at is not None else "·"
                 out.append(
                     f"<tr><td {left}>{sign} {escape(r.key)}</td>"
-                    f"<td {left}>{escape(bare(r.question)[:100])}</td>"
+                    f"<td {left}>{escape(shorten(bare(r.question), 90, placeholder=' …'))}</td>"
                     f"<td {left}>{escape(r.said)}</td></tr>"
                 )
         return f"<table>{''.join(out)}</table>{note}"

@@ -157,10 +157,9 @@ def _execute(cell: dict[str, Any], run: Run) -> None:
 def _show(value: Any, shown: list[Any]) -> None:
     """What a kernel calls to show an object."""
     shown.append(value)
-    bundle = getattr(type(value), "_repr_mimebundle_", None)
-    page = getattr(type(value), "_repr_html_", None)
-    if bundle is not None:
-        bundle(value)
-    elif page is not None:
-        page(value)
+    for name in ("_repr_mimebundle_", "_repr_html_", "_repr_png_"):
+        asked = getattr(type(value), name, None)
+        if asked is not None:
+            asked(value)
+            break
     repr(value)

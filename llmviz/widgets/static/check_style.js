@@ -13,7 +13,7 @@ export const CHECK_STYLE = `
 .llmviz .lv-check-row { display: flex; flex-wrap: wrap; align-items: center; gap: 0.5em 0.7em; }
 .llmviz .lv-check input.lv-check-number, .llmviz .lv-check input.lv-check-text { padding: 0.35em 0.6em; border: 1px solid color-mix(in srgb, var(--lv-fg) 45%, var(--lv-bg)); border-radius: 0.35em; background: var(--lv-bg); color: var(--lv-fg); font-size: 1em; height: auto; }
 .llmviz .lv-check-number { width: 11em; font-variant-numeric: tabular-nums; }
-.llmviz .lv-check-text { width: min(22em, 100%); font-family: var(--lv-mono); }
+.llmviz .lv-check-text { width: 20em; max-width: 100%; font-family: var(--lv-mono); }
 .llmviz .lv-check-go { background: var(--lv-now); border-color: var(--lv-now); color: var(--lv-bg); font-weight: 600; padding: 0.35em 1em; }
 .llmviz .lv-check-go:hover:not(:disabled) { background: color-mix(in srgb, var(--lv-now) 85%, var(--lv-fg)); }
 .llmviz .lv-check [data-action=show-answer] { color: var(--lv-now); border-color: var(--lv-line); padding: 0.35em 0.9em; }
