@@ -3,14 +3,15 @@
 ↔ ggml/src/ggml-backend.cpp
 
 `Sched.compute` is a generator: a node that the consumer wants to see is an event, all others run
-in a plain loop. With nobody watching it yields nothing. `Sched.times` makes it read the clock
-around every node; off by default.
+in one stretch (`line.Line`). With nobody watching it yields nothing. `Sched.times` makes it read
+the clock around every node; off by default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from time import perf_counter_ns
 
 import numpy as np
@@ -21,6 +22,7 @@ from llmviz.ggml.alloc import Allocator, Plan, plan
 from llmviz.ggml.backends.backend import Backend, BindScope, Kernel
 from llmviz.ggml.copies import Copy, copies_of, copy_kernel
 from llmviz.ggml.graph import Graph, Tensor
+from llmviz.ggml.line import Line
 from llmviz.ggml.splits import COPY_OP, assign, split
 
 __all__ = ["Aborted", "NodeTimes", "Sched", "Want", "never"]
@@ -110,7 +112,7 @@ class Sched:
         self.n_threads = (0, 0)
         self.compiled = False
         self._runs: list[tuple[int, list[tuple[Tensor, Kernel | None]]]] = []
-        self._kernels: list[Kernel] = []
+        self._line = Line([], 1)
 
     @property
     def allocator(self) -> Allocator:
@@ -188,7 +190,7 @@ class Sched:
             (il, [(node, self._bind(node, places, scopes)) for node in nodes])
             for il, nodes in graph.by_layer()
         ]
-        self._kernels = [k for _, nodes in self._runs for _, k in nodes if k is not None]
+        self._line = Line(self._runs, self.n_threads[0])
         self.graph = graph
 
     def _places(self, graph: Graph) -> dict[int, Backend]:
@@ -242,26 +244,39 @@ class Sched:
         """
         if self.times is not None:
             self.times.begin(self.graph)
-        if want is never and abort is None:
-            self._compute_unseen()
+        one_by_one = self.times is not None or abort is not None
+        if want is never and not one_by_one:
+            self._line.run(0, len(self._line))
             return
-        for il, nodes in self._runs:
+        if one_by_one:
+            yield from self._compute_one_by_one(want, depth, abort)
+            return
+        at = pending = 0
+        for il, nodes, names in self._line.layers:
+            inside = depth + (il >= 0)
             if il >= 0:  # the scope is there watched or not, so that events keep their numbers
+                yield Event("enter", f"layer-{il}", depth, 13, il)
+            # what nobody watches waits, and runs in one stretch with what comes after it
+            for i, watched in enumerate(map(want, names) if want else repeat(True, len(nodes))):
+                if watched:
+                    self._line.run(pending, at + i + 1)
+                    pending = at + i + 1
+                    yield from _show(nodes[i], inside)
+            at += len(nodes)
+            if il >= 0:
+                yield Event("exit", f"layer-{il}", depth, 13, il)
+        self._line.run(pending, at)
+
+    def _compute_one_by_one(
+        self, want: Want | None, depth: int, abort: Callable[[], bool] | None
+    ) -> Steps[None]:
+        """Each node by itself, for a clock or for who may stop the run before any of them."""
+        for il, nodes in self._runs:
+            if il >= 0:
                 yield Event("enter", f"layer-{il}", depth, 13, il)
             yield from self._compute_nodes(nodes, want, depth + (il >= 0), abort)
             if il >= 0:
                 yield Event("exit", f"layer-{il}", depth, 13, il)
-
-    def _compute_unseen(self) -> None:
-        """All nodes at once, for nobody."""
-        if self.times is not None:
-            for _, nodes in self._runs:
-                for _, kernel in nodes:
-                    self.times.run(kernel, 0)
-            return
-        with np.errstate(all="ignore"):
-            for kernel in self._kernels:
-                kernel()
 
     def _compute_nodes(
         self,

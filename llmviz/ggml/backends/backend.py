@@ -26,6 +26,7 @@ __all__ = [
     "BindScope",
     "Device",
     "Kernel",
+    "Taped",
     "cpu_device",
     "devices",
     "devices_steps",
@@ -33,6 +34,26 @@ __all__ = [
 ]
 
 Kernel = Callable[[], object]
+
+
+class Taped:
+    """A kernel that can also run as rows of a tape, together with its neighbours.
+
+    Attributes
+    ----------
+    plain : callable
+        The kernel by itself.
+    rows : list of llmviz.ggml.backends.kernels.tape.Row
+    """
+
+    __slots__ = ("plain", "rows")
+
+    def __init__(self, plain: Kernel, rows: list[Any]) -> None:
+        self.plain, self.rows = plain, rows
+
+    def __call__(self) -> None:
+        """Run the kernel by itself."""
+        self.plain()
 
 
 @dataclass

@@ -22,8 +22,9 @@ from llmviz.ggml.backends import (  # noqa: F401  (importing them registers thei
     cpu_moe,
     cpu_norm,
     cpu_rows,
+    cpu_tape,
 )
-from llmviz.ggml.backends.backend import BindScope, Device, Kernel, cpu_device
+from llmviz.ggml.backends.backend import BindScope, Device, Kernel, Taped, cpu_device
 from llmviz.ggml.backends.cpu_base import binders
 from llmviz.ggml.graph import VIEW_OPS, Tensor
 
@@ -57,7 +58,9 @@ class CPU:
         binder = binders.get(node.op)
         if binder is None:
             raise UnsupportedError("op on CPU", node.op, supported=sorted(binders))
-        return binder(node, scope)
+        kernel = binder(node, scope)
+        rows = cpu_tape.rows_of(node, scope) if scope.compiled else None
+        return kernel if rows is None else Taped(kernel, rows)
 
     def alloc(self, nbytes: int, usage: str) -> np.ndarray:
         """See `backend.Backend`."""

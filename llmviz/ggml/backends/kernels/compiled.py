@@ -8,10 +8,18 @@ from collections.abc import Callable, Sequence
 import numba
 import numpy as np
 
-from llmviz.ggml.backends.kernels import activations, attention, many, mul_mat_tiles, ops
+from llmviz.ggml.backends.kernels import (
+    activations,
+    attention,
+    many,
+    mul_mat_tiles,
+    ops,
+    tape_steps,
+)
 from llmviz.ggml.backends.kernels.calls import Job, bits, compiled
 from llmviz.ggml.backends.kernels.features import AVX2
 from llmviz.ggml.backends.kernels.mul_mat import KERNELS
+from llmviz.ggml.backends.kernels.tape import ALONE, Row, Tape
 from llmviz.ggml.backends.kernels.tiles import ROWS
 from llmviz.ggml.dots import Activations, group_of
 from llmviz.ggml.types import TYPES, GGMLType
@@ -66,7 +74,13 @@ class Kernels:
             self.mul_mat(type_, raw, q, np.empty((m, len(raw)), np.float32))
 
     def compile_ops(self) -> None:
-        """Make the ops around the products ready."""
+        """Make the ops around the products ready, by themselves and as steps of a tape."""
+        for body in tape_steps.OPS.values():
+            compiled(body)
+        nothing = Row("copy", 0, (0, 0), ALONE, (), (), weight=1 << 30)
+        tape = self.tape([nothing])
+        for _ in range(3):  # alone first, then by all threads
+            tape.run(0, 1)
         x = np.zeros((1, 32), np.float32)
         ops.rms_norm(x, np.float32(1), np.empty_like(x))
         ops.soft_max(x[None], x, np.float32(1), np.empty_like(x[None]))
@@ -211,6 +225,10 @@ class Kernels:
         keep = (rows, ids, cache, mirror)
         args = (*addresses, width, len(cache))
         return self._rows_job(many.store_half, args, len(rows), width, n_threads, keep)
+
+    def tape(self, rows: Sequence[Row], n_threads: int = 0) -> Tape:
+        """Rows that compiled code runs one after the other; see `tape`."""
+        return Tape(rows, min(n_threads or self.n_threads, self.n_threads), self._lock)
 
     def quantize(self, x: np.ndarray, out: Activations) -> None:
         """Activations, float32[m, k] and contiguous, in eight bits; see `dots.quantize_q8`."""

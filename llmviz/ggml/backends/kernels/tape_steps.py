@@ -1,0 +1,101 @@
+"""The steps of a tape by name: kernels (see `calls`) that do some items of a node of one token.
+
+Most are the kernels that run the nodes one by one; here are those that have another form there.
+Both call the same functions, so they give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numba
+import numpy as np
+
+from llmviz.ggml.backends.kernels import activations, many, ops
+from llmviz.ggml.backends.kernels.calls import arg, float_arg, pointer
+from llmviz.ggml.backends.kernels.mul_mat import KERNELS
+from llmviz.ggml.backends.kernels.vector_math import soft_max_row
+from llmviz.ggml.types import TYPES
+
+__all__ = ["OPS", "STEPS"]
+
+
+def add(args: int, first: int, n: int) -> None:
+    """x, y and out addresses, width, floats from one y to the next; items are rows."""
+    width, step = arg(args, 3), arg(args, 4)
+    for r in range(first, first + n):
+        x = numba.carray(pointer(arg(args, 0) + 4 * r * width), width, np.float32)
+        y = numba.carray(pointer(arg(args, 1) + 4 * r * step), width, np.float32)
+        out = numba.carray(pointer(arg(args, 2) + 4 * r * width), width, np.float32)
+        for i in range(width):
+            out[i] = x[i] + y[i]
+
+
+def mul(args: int, first: int, n: int) -> None:
+    """x, y and out addresses, width, floats from one y to the next; items are rows."""
+    width, step = arg(args, 3), arg(args, 4)
+    for r in range(first, first + n):
+        x = numba.carray(pointer(arg(args, 0) + 4 * r * width), width, np.float32)
+        y = numba.carray(pointer(arg(args, 1) + 4 * r * step), width, np.float32)
+        out = numba.carray(pointer(arg(args, 2) + 4 * r * width), width, np.float32)
+        for i in range(width):
+            out[i] = x[i] * y[i]
+
+
+def copy(args: int, first: int, n: int) -> None:
+    """x and out addresses; items are values."""
+    x = numba.carray(pointer(arg(args, 0) + 4 * first), n, np.float32)
+    out = numba.carray(pointer(arg(args, 1) + 4 * first), n, np.float32)
+    for i in range(n):
+        out[i] = x[i]
+
+
+def attend_f16(args: int, first: int, n: int) -> None:
+    """`ops.rows_dot_half`: its parameters, addresses of the rounded rows and the result, rows of a
+    matrix; items are heads.
+    """
+    group, k, rows = arg(args, 5), arg(args, 6), arg(args, 9)
+    for h in range(first, first + n):
+        plane, single = arg(args, 0) + (h // group) * arg(args, 1), arg(args, 3) + h * arg(args, 4)
+        rounded = numba.carray(pointer(arg(args, 7) + 4 * h * k), (1, k), np.float32)
+        out = numba.carray(pointer(arg(args, 8) + 4 * h * rows), (1, rows), np.float32)
+        ops.rows_dot_half((plane, 0, arg(args, 2), single, 0, 1, k), rounded, out)
+
+
+def attend_f32(args: int, first: int, n: int) -> None:
+    """`ops.rows_dot`; parameters and items as for half floats."""
+    group, k, rows = arg(args, 5), arg(args, 6), arg(args, 9)
+    for h in range(first, first + n):
+        plane, single = arg(args, 0) + (h // group) * arg(args, 1), arg(args, 3) + h * arg(args, 4)
+        out = numba.carray(pointer(arg(args, 8) + 4 * h * rows), (1, rows), np.float32)
+        ops.rows_dot((plane, 0, arg(args, 2), single, 0, 1, k), out)
+
+
+def soft_max(args: int, first: int, n: int) -> None:
+    """x, mask and out addresses, n_kv, scale; items are heads of one token."""
+    width = arg(args, 3)
+    seen = ops.seen_by(numba.carray(pointer(arg(args, 1)), width, np.float32))
+    for h in range(first, first + n):
+        at = 4 * h * width
+        soft_max_row(arg(args, 0) + at, arg(args, 1), arg(args, 2) + at, width, seen,
+                     float_arg(args, 4))  # fmt: skip
+
+
+OPS: dict[str, Callable[[int, int, int], None]] = {
+    "add": add,
+    "attend_f16": attend_f16,
+    "attend_f32": attend_f32,
+    "copy": copy,
+    "mul": mul,
+    "norm": many.rms_norm,
+    "quantize_32": activations.quantize_q8,
+    "quantize_256": activations.quantize_q8_k,
+    "rotate": many.rotate,
+    "soft_max": soft_max,
+    "store": many.store_half,
+    "swiglu": many.swiglu,
+}
+"""Steps that are no products with a weight."""
+
+STEPS = OPS | {TYPES[type_].name: kernel for type_, kernel in KERNELS.items()}
+"""All steps; a product has the name of the weight's type and the parameters `rows.ARGS`."""
