@@ -9,6 +9,7 @@ sums are added (see `kernels.exact`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -30,46 +31,69 @@ def bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
     out = array_of(node).reshape(-1, weight.ne[1])  # [m, n]
     q, quantize = _activations(x, dots.group_of(weight.type), scope)
     multiply = _product(weight, q, out, scope)
-    if quantize is None:
-        return multiply
-    first = quantize
 
     def run() -> None:
-        first()
+        quantize()
         multiply()
 
     return run
 
 
-def _activations(x: Tensor, group: int, scope: BindScope) -> tuple[dots.Activations, Kernel | None]:
-    """The quantized form of x, and what fills it: None where a product before this one does."""
-    key = ("q8", id(x), group)
-    if key in scope.shared:
-        found = scope.shared[key]
-        assert isinstance(found, dots.Activations)
-        return found, None
+@dataclass(eq=False)
+class _Room:
+    """Room for activations in eight bits, which all nodes of one shape use in turn.
+
+    Each node's own would be most of a long prompt's memory.
+
+    Attributes
+    ----------
+    q : Activations
+    rows : float32[m, k] or None
+        For activations that are not contiguous: a copy that is.
+    holds : Tensor or None
+        What is in it now.
+    """
+
+    q: dots.Activations
+    rows: np.ndarray | None = None
+    holds: Tensor | None = None
+
+
+def _activations(x: Tensor, group: int, scope: BindScope) -> tuple[dots.Activations, Kernel]:
+    """The quantized form of x, and what fills it unless a product before this one did."""
     values = float_of(x)
     k = values.shape[-1]
-    q = dots.Activations.empty(values.size // k, k, group)
-    scope.shared[key] = q
+    m = values.size // k
+    key = ("q8", m, k, group)
+    room = scope.shared.get(key)
+    if not isinstance(room, _Room):
+        room = scope.shared[key] = _Room(dots.Activations.empty(m, k, group))
     if values.flags.c_contiguous:
         rows, copy = values.reshape(-1, k), None
     else:
-        rows, copy = np.empty((values.size // k, k), np.float32), values
+        if room.rows is None:
+            room.rows = np.empty((m, k), np.float32)
+        rows, copy = room.rows, values
     if kernels.usable():
-        n_threads = scope.n_threads[0 if len(rows) == 1 else 1]
-        quantize: Kernel = kernels.load().quantizer(rows, q, n_threads)
+        n_threads = scope.n_threads[0 if m == 1 else 1]
+        quantize: Kernel = kernels.load().quantizer(rows, room.q, n_threads)
     else:
         plain = dots.quantize_q8 if group == 32 else dots.quantize_q8_k
-        quantize = partial(plain, rows, q)
-    if copy is None:
-        return q, quantize
+        quantize = partial(plain, rows, room.q)
+    met = scope.shared.setdefault(("q8 of", group), set())
+    assert isinstance(met, set)
+    first = x not in met  # in a run of the graph: what the room holds of x is an earlier run's
+    met.add(x)
 
-    def run() -> None:
-        rows[...] = copy.reshape(rows.shape)
+    def run(room: _Room = room) -> None:
+        if room.holds is x and not first:
+            return
+        if copy is not None:
+            rows[...] = copy.reshape(rows.shape)
         quantize()
+        room.holds = x
 
-    return q, run
+    return room.q, run
 
 
 def _product(
@@ -117,8 +141,7 @@ def bind_mul_mat_id(node: Tensor, scope: BindScope) -> Kernel:
             out[token, slot] = result
 
     def run() -> None:
-        if quantize is not None:
-            quantize()
+        quantize()
         multiply()
 
     return run
