@@ -17,6 +17,7 @@ from parity import decode_watched, first_difference, relative_error, worst_error
 import llmviz
 from llmviz.batch import Batch
 from llmviz.errors import LlmvizError
+from llmviz.ggml import dots
 
 PROMPT = "The cat sat in the house near the water, then it ran to the old man."
 NODE_LIMIT = 1e-4
@@ -166,7 +167,7 @@ def test_weight_types(
     assert p.worst_logits <= {"F16": 2e-3, "BF16": 2e-2}.get(kind, 5e-2)
 
 
-@pytest.mark.parametrize("kind", [k for k in tiny_models.WEIGHT_TYPES if k.startswith("Q")])
+@pytest.mark.parametrize("kind", [t.name for t in sorted(dots.DOTS)])
 def test_weights_kept_as_blocks(
     kind: str,
     pair: Callable[..., Pair],

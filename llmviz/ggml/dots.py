@@ -181,6 +181,44 @@ def _dot_q6_k(kind: type[quants.QuantType], blocks: Blocks, q: Activations) -> n
     return _join(total)
 
 
+def _groups(kind: type[quants.QuantType], blocks: Blocks, q: Activations) -> np.ndarray:
+    """Whole-number sums of blocks of 256 with a scale per group: int32[n_rows, n_blocks, 8]."""
+    flat = blocks.reshape(-1)
+    n_rows, n_blocks = blocks.shape
+    scales = kind.parts(flat)["scale"].astype(np.int32) - (0 if kind.type == GGMLType.Q2_K else 32)
+    n = scales.shape[1]  # groups
+    scales = scales.reshape(n_rows, n_blocks, n, 1)
+    codes = kind.codes(flat).astype(np.int32) - kind.zero
+    codes = codes.reshape(n_rows, n_blocks, n, 256 // n)
+    # four neighbours each; groups of 16 lie side by side as in 256-bit registers
+    lanes = _lanes(codes, q.q.reshape(n_blocks, n, 256 // n), 4) * scales
+    return lanes.reshape(n_rows, n_blocks, 8, 8).sum(2, dtype=np.int32)
+
+
+def _dot_groups(kind: type[quants.QuantType], blocks: Blocks, q: Activations) -> np.ndarray:
+    """Q3_K and IQ4_XS: groups with 6-bit scales around 32."""
+    whole, d = _groups(kind, blocks, q), blocks["d"].astype(np.float32)
+    total = np.zeros((len(blocks), 8), np.float32)
+    for b in range(blocks.shape[1]):
+        total = _fma((q.d[b] * d[:, b])[:, None], whole[:, b], total)
+    return _join(total)
+
+
+def _dot_q2_k(kind: type[quants.QuantType], blocks: Blocks, q: Activations) -> np.ndarray:
+    """Q2_K: sixteen groups of 16 with 4-bit scales and minimums, which are taken off first."""
+    whole = _groups(kind, blocks, q)
+    n_rows, n_blocks = blocks.shape
+    d, dmin = (blocks[name].astype(np.float32) for name in ("d", "dmin"))
+    mins = kind.parts(blocks.reshape(-1))["min"].astype(np.int32).reshape(n_rows, n_blocks, 16)
+    both = (mins * q.s.reshape(n_blocks, 16)).reshape(n_rows, n_blocks, 8, 2)
+    below = both.sum(-1, dtype=np.int32)  # [n_rows, n_blocks, 8]
+    total = np.zeros((n_rows, 8), np.float32)
+    for b in range(n_blocks):
+        total = _fma((-q.d[b] * dmin[:, b])[:, None], below[:, b], total)
+        total = _fma((q.d[b] * d[:, b])[:, None], whole[:, b], total)
+    return _join(total)
+
+
 Dot = Callable[[type[quants.QuantType], Blocks, Activations], np.ndarray]
 
 DOTS: dict[GGMLType, Dot] = {
@@ -191,6 +229,9 @@ DOTS: dict[GGMLType, Dot] = {
     GGMLType.Q8_0: _dot32,
     GGMLType.IQ4_NL: _dot32,
     GGMLType.MXFP4: _dot32,
+    GGMLType.Q2_K: _dot_q2_k,
+    GGMLType.Q3_K: _dot_groups,
+    GGMLType.IQ4_XS: _dot_groups,
     GGMLType.Q4_K: _dot_mins,
     GGMLType.Q5_K: _dot_mins,
     GGMLType.Q6_K: _dot_q6_k,

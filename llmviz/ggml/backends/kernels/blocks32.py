@@ -14,10 +14,10 @@ from llmviz.ggml.backends.kernels.rows import Columns
 from llmviz.ggml.backends.kernels.tile_pack import Parts
 from llmviz.ggml.backends.kernels.tiles import Layout
 
-__all__ = ["IQ4_NL", "MXFP4", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
+__all__ = ["IQ4_NL", "MXFP4", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TABLE_IQ4"]
 
 _V32 = vec(I8, 32)
-_TABLE_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+TABLE_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _TABLE_MXFP4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 
@@ -172,7 +172,7 @@ class _Table(_Block32):
 
 
 class _IQ4_NL(_Table):
-    name, block_bytes, codes_at, table = "iq4_nl", 18, 2, _TABLE_IQ4
+    name, block_bytes, codes_at, table = "iq4_nl", 18, 2, TABLE_IQ4
     largest = 255
 
 

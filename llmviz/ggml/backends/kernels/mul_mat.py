@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import njit
 
-from llmviz.ggml.backends.kernels import blocks32, blocks256
+from llmviz.ggml.backends.kernels import blocks32, blocks256, blocks256_more
 from llmviz.ggml.backends.kernels.calls import arg
 from llmviz.ggml.backends.kernels.rows import chunk_of
 from llmviz.ggml.types import GGMLType
@@ -23,6 +23,9 @@ _q5_0, _q5_1 = chunk_of(blocks32.Q5_0), chunk_of(blocks32.Q5_1)
 _q8_0, _iq4_nl = chunk_of(blocks32.Q8_0), chunk_of(blocks32.IQ4_NL)
 _mxfp4 = chunk_of(blocks32.MXFP4)
 _q4_k, _q5_k, _q6_k = (chunk_of(k) for k in (blocks256.Q4_K, blocks256.Q5_K, blocks256.Q6_K))
+
+_q2_k, _q3_k = chunk_of(blocks256_more.Q2_K), chunk_of(blocks256_more.Q3_K)
+_iq4_xs = chunk_of(blocks256_more.IQ4_XS)
 
 
 @njit(inline="always")
@@ -87,6 +90,21 @@ def q6_k(args: int, first: int, n: int) -> None:
     _q6_k(_part(args, first, n))
 
 
+def q2_k(args: int, first: int, n: int) -> None:
+    """Q2_K times Q8_K."""
+    _q2_k(_part(args, first, n))
+
+
+def q3_k(args: int, first: int, n: int) -> None:
+    """Q3_K times Q8_K."""
+    _q3_k(_part(args, first, n))
+
+
+def iq4_xs(args: int, first: int, n: int) -> None:
+    """IQ4_XS times Q8_K."""
+    _iq4_xs(_part(args, first, n))
+
+
 KERNELS: dict[GGMLType, Callable[..., None]] = {
     GGMLType.Q4_0: q4_0,
     GGMLType.Q4_1: q4_1,
@@ -98,5 +116,8 @@ KERNELS: dict[GGMLType, Callable[..., None]] = {
     GGMLType.Q4_K: q4_k,
     GGMLType.Q5_K: q5_k,
     GGMLType.Q6_K: q6_k,
+    GGMLType.Q2_K: q2_k,
+    GGMLType.Q3_K: q3_k,
+    GGMLType.IQ4_XS: iq4_xs,
 }
 """Product kernels by the type of the matrix: items are rows, parameters `rows.ARGS`."""

@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from llmviz.ggml.backends.kernels import blocks32, blocks256
+from llmviz.ggml.backends.kernels import blocks32, blocks256, blocks256_more
 from llmviz.ggml.backends.kernels.calls import arg, pointer
 from llmviz.ggml.backends.kernels.emit import Emitter
 from llmviz.ggml.backends.kernels.rows import ARGS, parameters
@@ -35,6 +35,9 @@ _KINDS: dict[GGMLType, Packed] = {
     GGMLType.Q4_K: blocks256.Q4_K,
     GGMLType.Q5_K: blocks256.Q5_K,
     GGMLType.Q6_K: blocks256.Q6_K,
+    GGMLType.Q2_K: blocks256_more.Q2_K,
+    GGMLType.Q3_K: blocks256_more.Q3_K,
+    GGMLType.IQ4_XS: blocks256_more.IQ4_XS,
 }
 _N_ROWS, _N_BLOCKS = ARGS.index("n_rows"), ARGS.index("n_blocks")
 
@@ -177,6 +180,39 @@ def q6_k(args: int, first: int, n: int) -> None:
         _tile_q6_k(args, min(t * ROWS, last), room.ctypes.data)
 
 
+_tile_q2_k, _size_q2_k = _tiles[GGMLType.Q2_K], _sizes[GGMLType.Q2_K]
+
+
+def q2_k(args: int, first: int, n: int) -> None:
+    """Q2_K times Q8_K."""
+    room = np.empty(arg(args, _N_BLOCKS) * _size_q2_k, np.uint8)
+    last = arg(args, _N_ROWS) - ROWS
+    for t in range(first, first + n):
+        _tile_q2_k(args, min(t * ROWS, last), room.ctypes.data)
+
+
+_tile_q3_k, _size_q3_k = _tiles[GGMLType.Q3_K], _sizes[GGMLType.Q3_K]
+
+
+def q3_k(args: int, first: int, n: int) -> None:
+    """Q3_K times Q8_K."""
+    room = np.empty(arg(args, _N_BLOCKS) * _size_q3_k, np.uint8)
+    last = arg(args, _N_ROWS) - ROWS
+    for t in range(first, first + n):
+        _tile_q3_k(args, min(t * ROWS, last), room.ctypes.data)
+
+
+_tile_iq4_xs, _size_iq4_xs = _tiles[GGMLType.IQ4_XS], _sizes[GGMLType.IQ4_XS]
+
+
+def iq4_xs(args: int, first: int, n: int) -> None:
+    """IQ4_XS times Q8_K."""
+    room = np.empty(arg(args, _N_BLOCKS) * _size_iq4_xs, np.uint8)
+    last = arg(args, _N_ROWS) - ROWS
+    for t in range(first, first + n):
+        _tile_iq4_xs(args, min(t * ROWS, last), room.ctypes.data)
+
+
 def sums_of_codes(args: int, first: int, n: int) -> None:
     """Sums of 32 codes; items are columns. q address, k, out address (int32)."""
     k = arg(args, 1)
@@ -201,6 +237,9 @@ TILES: dict[GGMLType, Callable[..., None]] = {
     GGMLType.Q4_K: q4_k,
     GGMLType.Q5_K: q5_k,
     GGMLType.Q6_K: q6_k,
+    GGMLType.Q2_K: q2_k,
+    GGMLType.Q3_K: q3_k,
+    GGMLType.IQ4_XS: iq4_xs,
 }
 """Product kernels by the type of the matrix, see `calls`: items are tiles, parameters `rows.ARGS`.
 

@@ -110,7 +110,7 @@ def test_odd_scales(kernels, type_, m):
     """Infinite and NaN scales give what numpy gives; tiles, which add otherwise, no number."""
     raw, x = case(type_, 16, 512, m)
     raw = raw.copy()
-    at = 208 if type_ == GGMLType.Q6_K else 0
+    at = {GGMLType.Q6_K: 208, GGMLType.Q2_K: 80, GGMLType.Q3_K: 108}.get(type_, 0)
     raw[0, at : at + 2] = [0x00, 0x7C]  # infinity
     raw[1, at : at + 2] = [0x00, 0x7E]  # not a number
     raw[2, at : at + 2] = [0x01, 0x00]  # the smallest half float
