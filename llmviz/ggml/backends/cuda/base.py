@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from llmviz.ggml.backends.cuda.device import CUDA
     from llmviz.ggml.backends.cuda.library import Launch
 
-__all__ = ["Binder", "Binding", "Sequence", "binders", "flat", "floats", "memory_of", "op", "strided"]
+__all__ = ["Binder", "Binding", "Steps", "binders", "flat", "floats", "memory_of", "op", "strided"]
 
 THREADS = 256
 MAX_GRID = 65535
@@ -53,9 +53,9 @@ class Binding:
         self.cuda.set(array, values)
         return array
 
-    def each(self, name: str, n: int, keep: tuple[Any, ...] = (), **fields: Any) -> Launch:
-        """A kernel that walks over n values."""
-        grid = min(max(-(-n // THREADS), 1), MAX_GRID)
+    def each(self, name: str, count: int, keep: tuple[Any, ...] = (), **fields: Any) -> Launch:
+        """A kernel that walks over `count` values."""
+        grid = min(max(-(-count // THREADS), 1), MAX_GRID)
         return self.cuda.library.launch(name, (grid,), (THREADS,), keep, **fields)
 
     def per_row(
@@ -68,7 +68,7 @@ class Binding:
         return self.cuda.library.launch(name, (rows,), (threads,), keep, **fields)
 
 
-class Sequence:
+class Steps:
     """Several callables as one."""
 
     __slots__ = ("steps",)

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from llmviz.ggml.backends.backend import BindScope, Kernel
-from llmviz.ggml.backends.cuda.base import Binding
+from llmviz.ggml.backends.cuda.base import Binding, memory_of
 from llmviz.ggml.backends.cuda.ops_norm import bind_norm
-from llmviz.ggml.graph import Tensor
+from llmviz.ggml.graph import Graph, Tensor
 
 if TYPE_CHECKING:
     from llmviz.ggml.backends.cuda.device import CUDA
@@ -25,14 +25,14 @@ __all__ = ["Recording", "fused"]
 
 
 def fused(
-    cuda: CUDA, nodes: Sequence[Tensor], kernels: Sequence[Kernel | None]
+    cuda: CUDA, nodes: Sequence[Tensor], kernels: Sequence[Kernel | None], graph: Graph
 ) -> list[Kernel]:
     """The launches of all nodes, a norm and the product with its weight as one.
 
-    A norm is joined with the product behind it where no other node here reads it. A result that is
-    read after the run is never a norm with a product behind it.
+    A norm is joined with the product behind it where nothing else in the graph reads it. What is
+    read after a run is never a norm that something is multiplied with.
     """
-    readers = Counter(id(s.root) for node in nodes for s in node.src)
+    readers = Counter(id(s.root) for node in graph.nodes for s in node.src)
     out: list[Kernel] = []
     joined = False
     for i, (node, kernel) in enumerate(zip(nodes, kernels, strict=True)):
@@ -40,7 +40,8 @@ def fused(
             joined = False
             continue
         behind = nodes[i + 1] if i + 1 < len(nodes) else None
-        if behind is not None and _scales(node, behind) and readers[id(node)] == 1:
+        alone = readers[id(node)] == 1
+        if alone and behind is not None and _scales(node, behind) and _apart(node.src[0], behind):
             binding = Binding(node, cuda, BindScope())
             out.append(bind_norm(binding, weight=behind.src[1], out=behind))
             joined = True
@@ -57,6 +58,12 @@ def _scales(node: Tensor, behind: Tensor) -> bool:
     return weight.ne == (node.ne[0], 1, 1, 1) and weight.is_contiguous
 
 
+def _apart(x: Tensor, out: Tensor) -> bool:
+    """Whether writing `out` row by row destroys no row of x: x's memory may be free by then."""
+    x_from, out_from = (memory_of(t).data.ptr for t in (x, out))
+    return x_from + x.span <= out_from or out_from + out.span <= x_from
+
+
 class Recording:
     """The launches of a stretch of nodes; from the second call on, one launch for all.
 
@@ -71,11 +78,11 @@ class Recording:
     """
 
     def __init__(
-        self, cuda: CUDA, nodes: Sequence[Tensor], kernels: Sequence[Kernel | None]
+        self, cuda: CUDA, nodes: Sequence[Tensor], kernels: Sequence[Kernel | None], graph: Graph
     ) -> None:
         self.cuda = cuda
-        self.launches = fused(cuda, nodes, kernels)
-        self.graph: Any = None
+        self.launches = fused(cuda, nodes, kernels, graph)
+        self.graph: Any = None  # of CUDA, not of ggml
         self.recordable = all(getattr(k, "recordable", False) for k in self.launches)
         self._has_run = False
 
@@ -99,4 +106,5 @@ class Recording:
                 for launch in self.launches:
                     launch()
             finally:
-                self.graph = stream.end_capture()
+                graph = stream.end_capture()  # a stream that goes on recording is of no use
+            self.graph = graph

@@ -24,10 +24,10 @@ from llmviz.ggml.backends.cuda import (  # noqa: F401  (importing them registers
     ops_norm,
     ops_rows,
 )
-from llmviz.ggml.backends.cuda.base import Binding, binders
+from llmviz.ggml.backends.cuda.base import Binding, Steps, binders
 from llmviz.ggml.backends.cuda.capture import Recording
 from llmviz.ggml.backends.cuda.library import Library
-from llmviz.ggml.graph import VIEW_OPS, Tensor
+from llmviz.ggml.graph import VIEW_OPS, Graph, Tensor
 
 __all__ = ["CUDA", "find"]
 
@@ -99,6 +99,7 @@ class CUDA:
         self.index = index
         self.name = f"CUDA{index}"
         self.records = True
+        self.gelu_table: Any = None  # made when the first GELU is bound
         with self.cupy.cuda.Device(index):
             self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self.library = Library(self.cupy, self.stream)
@@ -135,19 +136,21 @@ class CUDA:
             return None
         if not self.supports(node):
             raise UnsupportedError(f"op on {self.name}", node.op, supported=sorted(binders))
+        if node.nelements == 0:  # rows of a ubatch that nobody asked for
+            return Steps()
         with self.active():
             return binders[node.op].bind(Binding(node, self, scope))
 
     def bind_unseen(
-        self, nodes: Sequence[Tensor], kernels: Sequence[Kernel | None]
+        self, nodes: Sequence[Tensor], kernels: Sequence[Kernel | None], graph: Graph
     ) -> Sequence[Kernel]:
-        """What to call in place of `kernels` when nobody looks at these nodes' values.
+        """What to call in place of `kernels` when nobody looks at these nodes of `graph`.
 
         Neighbours whose results nobody else reads become one launch, and the whole is recorded as
         a CUDA graph when it runs the second time.
         """
         with self.active():
-            recording = Recording(self, nodes, kernels)
+            recording = Recording(self, nodes, kernels, graph)
         return [recording] if recording.launches else []
 
     def alloc(self, nbytes: int, usage: str) -> Any:

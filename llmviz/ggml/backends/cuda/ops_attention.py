@@ -8,7 +8,7 @@ import numpy as np
 
 from llmviz.ggml.backends.backend import Kernel
 from llmviz.ggml.backends.cpu_attention import alibi_slopes
-from llmviz.ggml.backends.cuda.base import Binding, Sequence, floats, memory_of, op, strided
+from llmviz.ggml.backends.cuda.base import Binding, Steps, floats, memory_of, op, strided
 from llmviz.ggml.backends.rope import RopeTable
 from llmviz.ggml.graph import Tensor
 from llmviz.ggml.types import GGMLType
@@ -81,7 +81,7 @@ def _bind_rope(b: Binding) -> Kernel:
         half=half,
         apart=1 if params["mode"] == "norm" else half,
     )
-    return turn if angles is None else Sequence(angles, turn)
+    return turn if angles is None else Steps(angles, turn)
 
 
 def _angles(b: Binding, cis: Any, half: int) -> Any:

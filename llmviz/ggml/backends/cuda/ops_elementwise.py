@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from llmviz.ggml.backends.backend import Kernel
+from llmviz.ggml.backends.cpu_elementwise import gelu_into
 from llmviz.ggml.backends.cuda.base import Binding, flat, floats, memory_of, op, strided
 from llmviz.ggml.graph import Tensor
 
@@ -31,6 +34,17 @@ for _name in ("ADD", "MUL", "DIV"):
     _binary(_name)
 
 
+def _gelu_table(b: Binding) -> Any:
+    """GELU of every half float, float32[65536], on the device; made once."""
+    if b.cuda.gelu_table is None:
+        bits = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
+        values = np.empty(1 << 16, np.float32)
+        with np.errstate(all="ignore"):
+            gelu_into(bits.view(np.float16).astype(np.float32), values)
+        b.cuda.gelu_table = b.upload(values)
+    return b.cuda.gelu_table
+
+
 def _unary(b: Binding, kernel: str, p0: float = 0.0, p1: float = 0.0) -> Kernel:
     x = b.node.src[0]
     return b.each(
@@ -38,6 +52,7 @@ def _unary(b: Binding, kernel: str, p0: float = 0.0, p1: float = 0.0) -> Kernel:
         b.node.nelements,
         a=memory_of(x),
         out=memory_of(b.node),
+        table=_gelu_table(b) if kernel == "gelu" else None,
         a_at=strided(x),
         n=b.node.nelements,
         a_is_flat=flat(x),
@@ -93,6 +108,7 @@ def _bind_glu(b: Binding) -> Kernel:
         gate=memory_of(gate),
         up=there,
         out=memory_of(node),
+        table=_gelu_table(b) if node.params["glu"] == "geglu" else None,
         gate_at=strided(gate),
         up_at=strided(up),
         n=node.nelements,

@@ -16,7 +16,7 @@ from llmviz.ggml.backends.cuda.base import (
     MAX_GRID,
     THREADS,
     Binding,
-    Sequence,
+    Steps,
     memory_of,
     op,
     strided,
@@ -148,7 +148,7 @@ def _blocks_few(b: Binding) -> Kernel:
         n=a.ne[1],
         m=m,
     )
-    return Sequence(*first, multiply) if first else multiply
+    return Steps(*first, multiply) if first else multiply
 
 
 def _blocks_many(b: Binding) -> Kernel:
@@ -174,7 +174,7 @@ def _blocks_many(b: Binding) -> Kernel:
             k=k,
         )
         steps += [decode, _gemm(b, tile, rounded, row, rows, k, (tile, rounded))]
-    return Sequence(*steps)
+    return Steps(*steps)
 
 
 def _rounded(b: Binding, x: Tensor, group: int) -> tuple[Any, list[Any]]:
@@ -295,4 +295,4 @@ def _bind_mul_mat_id(b: Binding) -> Kernel:
         n=a.ne[1],
         **chosen,
     )
-    return Sequence(*first, multiply) if first else multiply
+    return Steps(*first, multiply) if first else multiply

@@ -28,6 +28,7 @@ BINARY(div_f32, a / b)
 struct Unary {
     const float * a;
     float * out;
+    const float * table;  // for GELU: one value for each half float
     Strided a_at;
     i64 n;
     int a_is_flat;
@@ -35,13 +36,9 @@ struct Unary {
     float p1;
 };
 
-// tanh form, of x rounded to a half float and rounded to one: ggml's CPU looks it up so
-DEVICE float gelu(float x) {
-    if (x <= -10.0f) return 0.0f;
-    if (x >= 10.0f) return x;
-    float h = round_half(x);
-    float inner = 0.79788456080286535587989211986876f * h * (1.0f + 0.044715f * h * h);
-    return round_half(0.5f * h * (1.0f + tanhf(inner)));
+// Looked up for x rounded to a half float, as ggml's CPU does.
+DEVICE float gelu(float x, const float * table) {
+    return x >= 10.0f ? x : table[float_to_half(x)];
 }
 
 DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
@@ -57,7 +54,7 @@ DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
 UNARY(scale_f32, x * g.p0)
 UNARY(sqr_f32, x * x)
 UNARY(clamp_f32, fminf(fmaxf(x, g.p0), g.p1))
-UNARY(gelu_f32, gelu(x))
+UNARY(gelu_f32, gelu(x, g.table))
 UNARY(relu_f32, fmaxf(x, 0.0f))
 UNARY(sigmoid_f32, 1.0f / (1.0f + expf(-x)))
 UNARY(silu_f32, silu(x))
@@ -77,6 +74,7 @@ struct Gate {
     const float * gate;
     const float * up;
     float * out;
+    const float * table;  // for GELU
     Strided gate_at;
     Strided up_at;
     i64 n;
@@ -104,6 +102,6 @@ DEVICE float oai(float x, float y, float alpha, float limit) {
 }
 
 GATE(swiglu_f32, silu(x) * y)
-GATE(geglu_f32, gelu(x) * y)
+GATE(geglu_f32, gelu(x, g.table) * y)
 GATE(reglu_f32, fmaxf(x, 0.0f) * y)
 GATE(swiglu_oai_f32, oai(x, y, g.alpha, g.limit))
