@@ -7,7 +7,6 @@ runs while a stream is recorded, cuBLAS refuses to be recorded, a host array mus
 from __future__ import annotations
 
 import ctypes
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -236,10 +235,10 @@ class RawModule:
     def get_function(self, name: str) -> SimpleNamespace:
         if name not in build.all_kernels():
             raise RuntimeError(f"CUDA_ERROR_NOT_FOUND: named symbol not found: {name}")
-        # a kernel of a type of blocks is there where the last line asked for the type
-        kind = re.fullmatch(r"(?:mul_vec|decode)_([A-Z]\w*?)(?:_\d)?", name)
-        if kind and f"FOR_TYPE({kind[1]})\n" not in self.code:
-            raise RuntimeError(f"CUDA_ERROR_NOT_FOUND: {name} was not asked for")
+        for type_ in build.library.BLOCK_TYPES:  # there where the last line asked for the type
+            own = name in build.library.type_kernels(type_)
+            if own and f"FOR_TYPE({type_.name})\n" not in self.code:
+                raise RuntimeError(f"CUDA_ERROR_NOT_FOUND: {name} was not asked for")
 
         def call(grid: Any, threads: Any, args: Any, *, stream: Stream) -> None:
             (struct,) = args

@@ -78,5 +78,8 @@ struct Rounded {
 
 // What the codes stand for: many columns are multiplied as floats, and give the same numbers.
 KERNEL rounded_f32(Rounded g) {
-    EACH(i, g.n) g.out[i] = g.d[i / g.group] * (float) g.q[i];
+    EACH(i, g.n) {
+        int within;
+        g.out[i] = g.d[divide(i, g.group, within)] * (float) g.q[i];
+    }
 }

@@ -16,8 +16,8 @@ KERNEL soft_max_f32(SoftMax g) {
     __shared__ float scratch[WARP];
     i64 row = blockIdx.x;
     int n = g.x_at.ne[0];
-    i64 token = row % g.x_at.ne[1], rest = row / g.x_at.ne[1];
-    i64 head = rest % g.x_at.ne[2], stream = rest / g.x_at.ne[2];
+    int token, head;
+    i64 stream = divide(divide(row, g.x_at.ne[1], token), g.x_at.ne[2], head);
     const float * x = (const float *) ((const char *) g.x + row_offset(g.x_at, row));
     const float * mask = 0;
     if (g.mask) {
@@ -96,10 +96,9 @@ struct Rotate {
 // One thread turns a pair, or copies two of the values behind.
 KERNEL rope_rotate(Rotate g) {
     EACH(i, g.n) {
-        int per_row = (g.width + 1) / 2;
-        int j = (int) (i % per_row);
-        i64 row = i / per_row;
-        i64 token = row / g.x_at.ne[1];
+        int j, head;
+        i64 row = divide(i, (g.width + 1) / 2, j);
+        i64 token = divide(row, g.x_at.ne[1], head);
         const float * x = (const float *) ((const char *) g.x + row_offset(g.x_at, row));
         float * out = g.out + row * g.width;
         if (j >= g.half) {

@@ -17,7 +17,7 @@ typedef long long i64;
 #define ALL_LANES 0xFFFFFFFFu
 
 #ifndef LLMVIZ_ON_CPU
-#define DEVICE static __device__ __forceinline__
+#define DEVICE static __device__ __forceinline__ __attribute__((unused))
 #define DEVICE_MEMBER static __device__ __forceinline__
 #define KERNEL extern "C" __global__ void
 #define ALIGNED(p, n) (p)
@@ -104,13 +104,25 @@ struct Strided {
     int ne[4];
 };
 
+// i / n, and what is left; 32 bits where they are enough: 64 take a GPU several times as long.
+DEVICE i64 divide(i64 i, int n, int & rest) {
+    if (i <= 0x7fffffff) {
+        u32 quotient = (u32) i / (u32) n;
+        rest = (int) ((u32) i - quotient * (u32) n);
+        return quotient;
+    }
+    i64 quotient = i / n;
+    rest = (int) (i - quotient * n);
+    return quotient;
+}
+
 // Bytes from the tensor's beginning to value i, counted through all dimensions; one that has fewer
 // values along a dimension than `shape` is repeated there.
 DEVICE i64 offset_of(const Strided & t, const int * shape, i64 i) {
     i64 offset = 0;
     for (int d = 0; d < 4; ++d) {
-        int x = (int) (i % shape[d]);
-        i /= shape[d];
+        int x;
+        i = divide(i, shape[d], x);
         offset += (i64) (t.ne[d] == shape[d] ? x : x % t.ne[d]) * t.nb[d];
     }
     return offset;
@@ -120,8 +132,9 @@ DEVICE i64 offset_of(const Strided & t, const int * shape, i64 i) {
 DEVICE i64 row_offset(const Strided & t, i64 r) {
     i64 offset = 0;
     for (int d = 1; d < 4; ++d) {
-        offset += (r % t.ne[d]) * t.nb[d];
-        r /= t.ne[d];
+        int x;
+        r = divide(r, t.ne[d], x);
+        offset += x * t.nb[d];
     }
     return offset;
 }

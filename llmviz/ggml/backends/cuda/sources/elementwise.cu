@@ -88,9 +88,10 @@ struct Gate {
 #define GATE(name, expression) \
     KERNEL name(Gate g) { \
         EACH(i, g.n) { \
-            i64 row = i / g.width, column = i % g.width; \
-            float x = g.is_flat ? g.gate[i] : float_at(g.gate, row_offset(g.gate_at, row) + 4 * column); \
-            float y = g.is_flat ? g.up[i] : float_at(g.up, row_offset(g.up_at, row) + 4 * column); \
+            int column; \
+            i64 row = divide(i, g.width, column); \
+            float x = g.is_flat ? g.gate[i] : float_at(g.gate, row_offset(g.gate_at, row) + 4 * (i64) column); \
+            float y = g.is_flat ? g.up[i] : float_at(g.up, row_offset(g.up_at, row) + 4 * (i64) column); \
             g.out[i] = expression; \
         } \
     }

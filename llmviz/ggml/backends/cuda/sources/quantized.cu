@@ -78,8 +78,8 @@ struct Decode {
 template <typename T>
 DEVICE void decode_rows(const Decode & g) {
     EACH(i, g.n) {
-        i64 row = i / g.k;
-        int column = (int) (i % g.k);
+        int column;
+        i64 row = divide(i, g.k, column);
         if (g.ids) row = g.ids[row];
         const u8 * b = g.w + row * g.row_bytes + (i64) (column / T::VALUES) * T::BYTES;
         g.out[i] = T::value(b, column % T::VALUES);

@@ -13,11 +13,9 @@ struct GetRows {
 template <typename T>
 DEVICE void get_rows(const GetRows & g) {
     EACH(i, g.n) {
-        int k = g.a_at.ne[0], column = (int) (i % k);
-        i64 which = i / k;
-        int j = (int) (which % g.ids_at.ne[0]);
-        i64 rest = which / g.ids_at.ne[0];
-        int m1 = (int) (rest % g.ids_at.ne[1]), m2 = (int) (rest / g.ids_at.ne[1]);
+        int column, j, m1;
+        i64 which = divide(i, g.a_at.ne[0], column);
+        int m2 = (int) divide(divide(which, g.ids_at.ne[0], j), g.ids_at.ne[1], m1);
         const char * at = (const char *) g.ids + j * g.ids_at.nb[0] + m1 * g.ids_at.nb[1];
         int row = *(const int *) (at + m2 * g.ids_at.nb[2]);
         i64 offset = row * g.a_at.nb[1] + m1 * g.a_at.nb[2] + m2 * g.a_at.nb[3];
@@ -45,8 +43,8 @@ DEVICE i64 id_at(const void * ids, int wide, i64 i) {
 #define SET_ROWS(suffix, type, store) \
     KERNEL set_rows_##suffix(SetRows g) { \
         EACH(i, g.n) { \
-            int k = g.x_at.ne[0]; \
-            i64 row = i / k, column = i % k; \
+            int k = g.x_at.ne[0], column; \
+            i64 row = divide(i, k, column); \
             float x = float_at(g.x, row_offset(g.x_at, row) + column * g.x_at.nb[0]); \
             ((type *) g.out)[id_at(g.ids, g.wide_ids, row) * k + column] = store; \
         } \
@@ -85,8 +83,8 @@ struct Join {
 
 KERNEL join_f32(Join g) {
     EACH(i, g.n) {
-        i64 row = i / g.width;
-        int column = (int) (i % g.width), n_a = g.a_at.ne[0];
+        int column, n_a = g.a_at.ne[0];
+        i64 row = divide(i, g.width, column);
         if (column < n_a) {
             g.out[i] = float_at(g.a, row_offset(g.a_at, row) + column * g.a_at.nb[0]);
         } else if (g.b) {
@@ -134,9 +132,9 @@ struct AddId {
 
 KERNEL add_id_f32(AddId g) {
     EACH(i, g.total) {
-        int n = g.a_at.ne[0], used = g.a_at.ne[1], column = (int) (i % n);
-        i64 row = i / n;
-        int id = ((const int *) ((const char *) g.ids + row / used * g.ids_nb))[row % used];
+        int n = g.a_at.ne[0], column, slot;
+        i64 row = divide(i, n, column), token = divide(row, g.a_at.ne[1], slot);
+        int id = ((const int *) ((const char *) g.ids + token * g.ids_nb))[slot];
         float a = float_at(g.a, row_offset(g.a_at, row) + column * g.a_at.nb[0]);
         g.out[i] = a + g.b[(i64) id * n + column];
     }
