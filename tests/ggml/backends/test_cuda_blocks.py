@@ -88,27 +88,24 @@ def test_many_columns_give_the_same_numbers(cuda: Any, type_: GGMLType) -> None:
     raw, x = random_blocks(type_, 5, 512), activations(20, 512)
     few = np.concatenate([product(cuda, type_, raw, x[i : i + 4]) for i in range(0, 20, 4)])
     many = product(cuda, type_, raw, x)
-    exact = rounded(type_, x).astype(float) @ decode(type_, raw).astype(float).T
-    np.testing.assert_allclose(many, exact, rtol=0, atol=2e-6 * np.abs(exact).max())
-    # minimums are multiplied with sums that were rounded to half floats, by few columns only
-    tol = 1e-3 if type_ in (GGMLType.Q4_1, GGMLType.Q5_1) else 2e-6
-    np.testing.assert_allclose(many, few, rtol=0, atol=tol * np.abs(exact).max())
+    size = np.abs(rounded(type_, x)) @ np.abs(decode(type_, raw)).T
+    assert (np.abs(many - few) <= 2e-6 * size).all()
 
 
 def test_a_matrix_larger_than_a_tile(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from llmviz.ggml.backends.cuda import ops_matmul
 
-    raw, x = random_blocks(GGMLType.Q4_0, 11, 64), activations(10, 64)
-    whole = product(cuda, GGMLType.Q4_0, raw, x)
+    raw, x = random_blocks(GGMLType.Q5_1, 11, 64), activations(10, 64)
+    whole = product(cuda, GGMLType.Q5_1, raw, x)
     monkeypatch.setattr(ops_matmul, "TILE_BYTES", 4 * 64 * 4)
-    np.testing.assert_array_equal(product(cuda, GGMLType.Q4_0, raw, x), whole)
+    np.testing.assert_allclose(product(cuda, GGMLType.Q5_1, raw, x), whole, atol=1e-5)
 
 
 def test_without_cublas(cuda: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw, x = random_blocks(GGMLType.Q8_0, 40, 96), activations(35, 96)
-    with_it = product(cuda, GGMLType.Q8_0, raw, x)
+    raw, x = random_blocks(GGMLType.Q4_1, 40, 96), activations(35, 96)
+    with_it = product(cuda, GGMLType.Q4_1, raw, x)
     monkeypatch.delattr(cupy.cuda, "cublas")
-    np.testing.assert_allclose(product(cuda, GGMLType.Q8_0, raw, x), with_it, atol=1e-4)
+    np.testing.assert_allclose(product(cuda, GGMLType.Q4_1, raw, x), with_it, atol=1e-4)
 
 
 @pytest.mark.parametrize("group", [32, 256])

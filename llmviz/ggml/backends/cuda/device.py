@@ -199,6 +199,8 @@ class CUDA:
 
     def get(self, array: Any) -> np.ndarray:
         """See `backend.Backend`."""
+        if array.size == 0:
+            return np.empty(array.shape, array.dtype)
         with self.active():
             whole = array if array.flags.c_contiguous else self.cupy.ascontiguousarray(array)
             value: np.ndarray = whole.get(stream=self.stream)

@@ -39,6 +39,9 @@ BLOCK_TYPES: dict[GGMLType, int] = {
 }
 """Types with kernels for their blocks, and how many activations share a scale beside them."""
 
+WITH_MINIMUM = (GGMLType.Q4_1, GGMLType.Q5_1)
+"""Types whose minimums are multiplied with sums of activations that were rounded."""
+
 COLUMNS = (1, 4, 8)
 """Numbers of columns that kernels for few columns are made for."""
 
@@ -76,7 +79,8 @@ KERNELS: dict[str, str] = {k: s for s, names in _BY_STRUCT.items() for k in name
 def type_kernels(type_: GGMLType) -> dict[str, str]:
     """The same for the source of one type of blocks."""
     products = {f"mul_vec_{type_.name}_{n}": "BlockProduct" for n in COLUMNS}
-    return {**products, f"decode_{type_.name}": "Decode"}
+    decoding = ["decode", *(["above", "minimums"] if type_ in WITH_MINIMUM else [])]
+    return {**products, **{f"{what}_{type_.name}": "Decode" for what in decoding}}
 
 
 def _joined(names: tuple[str, ...]) -> str:
@@ -92,7 +96,10 @@ def base_source() -> str:
 @cache
 def type_source(*types: GGMLType) -> str:
     """Products and decoding of blocks, for the given types."""
-    return _joined(_BLOCKS) + "".join(f"FOR_TYPE({type_.name})\n" for type_ in types)
+    lines = []
+    for type_ in types:
+        lines.append(f"{'FOR_TYPE_WITH_MINIMUM' if type_ in WITH_MINIMUM else 'FOR_TYPE'}({type_.name})")
+    return "\n".join([_joined(_BLOCKS), *lines, ""])
 
 
 _SCALARS = {"float": "<f4", "int": "<i4", "i64": "<i8", "u32": "<u4"}

@@ -21,7 +21,7 @@ from llmviz.ggml.backends.cuda.base import (
     op,
     strided,
 )
-from llmviz.ggml.backends.cuda.library import BLOCK_TYPES, COLUMNS
+from llmviz.ggml.backends.cuda.library import BLOCK_TYPES, COLUMNS, WITH_MINIMUM
 from llmviz.ggml.backends.cuda.ops_rows import PLAIN
 from llmviz.ggml.graph import Tensor
 from llmviz.ggml.types import TYPES, GGMLType, row_size
@@ -54,7 +54,7 @@ def _bind_mul_mat(b: Binding) -> Kernel:
         return _floats_few(b)
     if whole and a.ne[2] == a.ne[3] == x.ne[2] == x.ne[3] == 1:
         n, k = a.ne[1], a.ne[0]
-        return _gemm(b, memory_of(a), memory_of(x), 0, n, k, ())
+        return _gemm(b, memory_of(a), memory_of(x), 0, n, k)
     return _floats_many(b)
 
 
@@ -156,25 +156,37 @@ def _blocks_many(b: Binding) -> Kernel:
     k, n = a.ne[0], a.ne[1]
     group = BLOCK_TYPES[a.type]
     rounded, steps = _rounded(b, x, group)
+    has_minimum = a.type in WITH_MINIMUM
     n_tile = min(n, max(TILE_BYTES // (4 * k), 1))
-    tile = _shared_tile(b, n_tile * k)
-    size = row_size(a.type, k)
+    tile = _shared(b, "tile", n_tile * k)
     for row in range(0, n, n_tile):
         rows = min(n_tile, n - row)
-        decode = b.cuda.library.launch(
-            f"decode_{a.type.name}",
-            (min(-(-rows * k // THREADS), MAX_GRID),),
-            (THREADS,),
-            keep=(tile,),
-            type_=a.type,
-            w=memory_of(a).data.ptr + row * size,
-            out=tile,
-            row_bytes=size,
-            n=rows * k,
-            k=k,
-        )
-        steps += [decode, _gemm(b, tile, rounded, row, rows, k, (tile, rounded))]
+        decode = _decode(b, "above" if has_minimum else "decode", row, rows * k, tile)
+        steps += [decode, _gemm(b, tile, rounded, row, rows, k)]
+        if has_minimum:
+            minimums = _shared(b, "minimums", n_tile * k // 32)
+            (_, _, sums), _ = _activations(b, x, group)
+            steps.append(_decode(b, "minimums", row, rows * k // 32, minimums))
+            steps.append(_gemm(b, minimums, sums, row, rows, k // 32, adds=True))
     return Steps(*steps)
+
+
+def _decode(b: Binding, what: str, row: int, count: int, out: Any) -> Kernel:
+    """`count` numbers of the matrix's rows from `row` on, as floats."""
+    a = b.node.src[0]
+    size = row_size(a.type, a.ne[0])
+    return b.cuda.library.launch(
+        f"{what}_{a.type.name}",
+        (min(-(-count // THREADS), MAX_GRID),),
+        (THREADS,),
+        keep=(out,),
+        type_=a.type,
+        w=memory_of(a).data.ptr + row * size,
+        out=out,
+        row_bytes=size,
+        n=count,
+        k=a.ne[0],
+    )
 
 
 def _rounded(b: Binding, x: Tensor, group: int) -> tuple[Any, list[Any]]:
@@ -190,31 +202,34 @@ def _rounded(b: Binding, x: Tensor, group: int) -> tuple[Any, list[Any]]:
     return out, [*steps, fill]
 
 
-def _shared_tile(b: Binding, n: int) -> Any:
-    """Room for n floats; one product at a time uses it."""
-    tile: Any = b.scope.shared.get("tile")
-    if tile is None or tile.size < n:
-        tile = b.empty((n,), np.float32)
-        b.scope.shared["tile"] = tile
-    return tile
+def _shared(b: Binding, what: str, count: int) -> Any:
+    """Room for `count` floats; one product at a time uses it."""
+    room: Any = b.scope.shared.get(what)
+    if room is None or room.size < count:
+        room = b.scope.shared[what] = b.empty((count,), np.float32)
+    return room
 
 
 def _gemm(
-    b: Binding, a: Any, x: Any, row: int, rows: int, k: int, keep: tuple[Any, ...]
+    b: Binding, a: Any, x: Any, row: int, rows: int, k: int, *, adds: bool = False
 ) -> Kernel:
-    """Rows `row` and on of the result: a float32[rows, k] times x float32[m, k], both whole."""
+    """Rows `row` and on of the result: a float32[rows, k] times x float32[m, k], both whole.
+
+    With `adds` it is added to what is there.
+    """
     out = memory_of(b.node)
     n, m = b.node.ne[0], b.node.nelements // b.node.ne[0]
     try:
         from cupy.cuda import cublas, device
     except ImportError:  # CuPy without cuBLAS: the kernel for any strides does it, more slowly
-        fields = {"a": a, "b": x, "out": out.data.ptr + 4 * row, "step": n}
+        fields = {"a": a, "b": x, "out": out.data.ptr + 4 * row, "step": n, "adds": adds}
         nb = (4, 4 * k, 0, 0)
         sizes = {"k": k, "n": rows, "m": m, "heads": 1, "group": 1, "group3": 1}
         grid = (-(-rows // 32), -(-m // 32))
         launch = b.cuda.library.launch
-        return launch("mul_tile_f32", grid, (32, 8), keep, a_nb=nb, b_nb=nb, **fields, **sizes)
-    return _Gemm(b.cuda, cublas, device.get_cublas_handle(), a, x, out, (row, rows, n, m, k))
+        return launch("mul_tile_f32", grid, (32, 8), (a, x), a_nb=nb, b_nb=nb, **fields, **sizes)
+    handle = device.get_cublas_handle()
+    return _Gemm(b.cuda, cublas, handle, (a, x, out), (row, rows, n, m, k), adds)
 
 
 class _Gemm:
@@ -227,20 +242,19 @@ class _Gemm:
         cuda: Any,
         cublas: Any,
         handle: int,
-        a: Any,
-        x: Any,
-        out: Any,
+        arrays: tuple[Any, Any, Any],
         sizes: tuple[int, int, int, int, int],
+        adds: bool,
     ) -> None:
+        a, x, out = self.keep = arrays
         row, rows, n, m, k = sizes
         self.cuda, self.cublas = cuda, cublas
-        self.keep = (a, x, out)
-        self.one, self.zero = np.ones(1, np.float32), np.zeros(1, np.float32)
+        self.one, self.kept = np.ones(1, np.float32), np.full(1, adds, np.float32)
         # column by column, as cuBLAS counts: (rows x m) = (k x rows)^T (k x m)
         first = handle, cublas.CUBLAS_OP_T, cublas.CUBLAS_OP_N, rows, m, k
         left, right = (a.data.ptr, k), (x.data.ptr, k)
         result = out.data.ptr + 4 * row, n
-        self.args = (*first, self.one.ctypes.data, *left, *right, self.zero.ctypes.data, *result)
+        self.args = (*first, self.one.ctypes.data, *left, *right, self.kept.ctypes.data, *result)
 
     def __call__(self) -> None:
         with self.cuda.active():

@@ -107,7 +107,7 @@ class Array:
 
     def __getitem__(self, where: Any) -> Array:
         found = self.values[where]
-        if not np.shares_memory(found, self.values):
+        if found.size and not np.shares_memory(found, self.values):
             raise NotImplementedError("only windows")
         return self._like(found)
 
@@ -237,7 +237,7 @@ class RawModule:
             raise RuntimeError(f"CUDA_ERROR_NOT_FOUND: named symbol not found: {name}")
         for type_ in build.library.BLOCK_TYPES:  # there where the last line asked for the type
             own = name in build.library.type_kernels(type_)
-            if own and f"FOR_TYPE({type_.name})\n" not in self.code:
+            if own and f"({type_.name})\n" not in self.code:
                 raise RuntimeError(f"CUDA_ERROR_NOT_FOUND: {name} was not asked for")
 
         def call(grid: Any, threads: Any, args: Any, *, stream: Stream) -> None:
@@ -266,8 +266,9 @@ def sgemm(
     left = _matrix(a, k, m, lda).T if transa else _matrix(a, m, k, lda)
     right = _matrix(b, n, k, ldb).T if transb else _matrix(b, k, n, ldb)
     scale, keep = (ctypes.c_float.from_address(p).value for p in (alpha, beta))
-    assert scale == 1 and keep == 0
-    Stream.current.submit(lambda: _matrix(c, m, n, ldc).__setitem__(..., left @ right))
+    assert scale == 1 and keep in (0, 1)
+    out = _matrix(c, m, n, ldc)
+    Stream.current.submit(lambda: out.__setitem__(..., left @ right + (out if keep else 0)))
 
 
 class CUDARuntimeError(RuntimeError):

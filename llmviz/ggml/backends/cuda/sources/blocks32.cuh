@@ -2,7 +2,7 @@
 //
 // A type says how many bytes a block has, in how many units threads share a block's dot product,
 // and gives `dot` (one unit with quantized activations) and `value` (one weight, bit for bit as
-// the file's reader decodes it). The layouts are described in llmviz/ggml/quants/legacy.py.
+// the file's reader decodes it); with a minimum also `minimum`, and `above`, the rest of a weight. The layouts are described in llmviz/ggml/quants/legacy.py.
 
 // Activations beside one block of 32: eight ints of four codes, their scale, scale times sum.
 struct Beside32 {
@@ -59,9 +59,13 @@ struct Q4_1 {
         return half_at(b) * y.d * (float) sum + below;
     }
 
-    DEVICE_MEMBER float value(const u8 * b, int i) {
-        return __fadd_rn(__fmul_rn(half_at(b), (float) nibble(b + 4, i)), half_at(b + 2));
+    DEVICE_MEMBER float minimum(const u8 * b) { return half_at(b + 2); }
+
+    DEVICE_MEMBER float above(const u8 * b, int i) {
+        return __fmul_rn(half_at(b), (float) nibble(b + 4, i));
     }
+
+    DEVICE_MEMBER float value(const u8 * b, int i) { return __fadd_rn(above(b, i), minimum(b)); }
 };
 
 struct Q5_0 {
@@ -103,10 +107,14 @@ struct Q5_1 {
         return half_at(b) * y.d * (float) sum + below;
     }
 
-    DEVICE_MEMBER float value(const u8 * b, int i) {
+    DEVICE_MEMBER float minimum(const u8 * b) { return half_at(b + 2); }
+
+    DEVICE_MEMBER float above(const u8 * b, int i) {
         int q = nibble(b + 8, i) | (int) ((u32) load4(b + 4) >> i & 1) << 4;
-        return __fadd_rn(__fmul_rn(half_at(b), (float) q), half_at(b + 2));
+        return __fmul_rn(half_at(b), (float) q);
     }
+
+    DEVICE_MEMBER float value(const u8 * b, int i) { return __fadd_rn(above(b, i), minimum(b)); }
 };
 
 struct Q8_0 {

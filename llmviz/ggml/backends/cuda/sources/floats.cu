@@ -18,6 +18,7 @@ struct Product {
     int group3;
     int used;
     int b_rows;  // with ids: 1, or used
+    int adds;    // tiles only: the result is added to what is there
 };
 
 struct F32 {
@@ -102,7 +103,9 @@ DEVICE void product_of_tiles(const Product & g) {
     }
     for (int r = 0; r < TILE / 8; ++r) {
         int column = m0 + threadIdx.y + 8 * r, row = n0 + threadIdx.x;
-        if (column < g.m && row < g.n) out[(i64) column * g.step + row] = sum[r];
+        if (column >= g.m || row >= g.n) continue;
+        float * at = out + (i64) column * g.step + row;
+        *at = g.adds ? *at + sum[r] : sum[r];
     }
 }
 

@@ -86,8 +86,34 @@ DEVICE void decode_rows(const Decode & g) {
     }
 }
 
+// Weights without their block's minimum, and the minimums [n_rows, k / 32]: products with many
+// columns multiply the two with codes and with sums, as `dot` does.
+template <typename T>
+DEVICE void decode_above(const Decode & g) {
+    EACH(i, g.n) {
+        int column;
+        i64 row = divide(i, g.k, column);
+        const u8 * b = g.w + row * g.row_bytes + (i64) (column / T::VALUES) * T::BYTES;
+        g.out[i] = T::above(b, column % T::VALUES);
+    }
+}
+
+template <typename T>
+DEVICE void decode_minimums(const Decode & g) {
+    EACH(i, g.n) {
+        int block;
+        i64 row = divide(i, g.k / T::VALUES, block);
+        g.out[i] = T::minimum(g.w + row * g.row_bytes + (i64) block * T::BYTES);
+    }
+}
+
 #define FOR_TYPE(T) \
     KERNEL mul_vec_##T##_1(BlockProduct g) { product_with_blocks<T, 1>(g); } \
     KERNEL mul_vec_##T##_4(BlockProduct g) { product_with_blocks<T, 4>(g); } \
     KERNEL mul_vec_##T##_8(BlockProduct g) { product_with_blocks<T, 8>(g); } \
     KERNEL decode_##T(Decode g) { decode_rows<T>(g); }
+
+#define FOR_TYPE_WITH_MINIMUM(T) \
+    FOR_TYPE(T) \
+    KERNEL above_##T(Decode g) { decode_above<T>(g); } \
+    KERNEL minimums_##T(Decode g) { decode_minimums<T>(g); }
