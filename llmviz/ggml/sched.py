@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import repeat
+from functools import partial
+from itertools import groupby, repeat
 from time import perf_counter_ns
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from llmviz.errors import UnsupportedError
 from llmviz.events import Event, Steps
 from llmviz.ggml.alloc import Allocator, Plan, plan
-from llmviz.ggml.backends.backend import Backend, BindScope, Kernel
+from llmviz.ggml.backends.backend import Backend, BindScope, Joins, Kernel
 from llmviz.ggml.copies import Copy, copies_of, copy_kernel
 from llmviz.ggml.graph import Graph, Tensor
 from llmviz.ggml.line import Line
@@ -113,6 +114,7 @@ class Sched:
         self.compiled = False
         self._runs: list[tuple[int, list[tuple[Tensor, Kernel | None]]]] = []
         self._line = Line([], 1)
+        self._unseen: list[Kernel] = []
 
     @property
     def allocator(self) -> Allocator:
@@ -191,6 +193,7 @@ class Sched:
             for il, nodes in graph.by_layer()
         ]
         self._line = Line(self._runs, self.n_threads[0])
+        self._unseen = self._bind_unseen(graph, places)
         self.graph = graph
 
     def _places(self, graph: Graph) -> dict[int, Backend]:
@@ -208,6 +211,25 @@ class Sched:
             return copy_kernel(node)
         backend = places.get(id(node)) or self.backend_of(node)
         return backend.bind(node, scopes[id(node.home)])
+
+    def _bind_unseen(self, graph: Graph, places: dict[int, Backend]) -> list[Kernel]:
+        """What runs when nobody watches: for neighbours on a device that can, fewer launches."""
+
+        def place(pair: tuple[Tensor, Kernel | None]) -> Backend | None:
+            backend = places.get(id(pair[0])) if pair[0].op != COPY_OP else None
+            return backend if isinstance(backend, Joins) else None
+
+        out: list[Kernel] = []
+        low = 0
+        for backend, group in groupby([pair for _, run in self._runs for pair in run], place):
+            pairs = list(group)
+            high = low + len(pairs)
+            if isinstance(backend, Joins):
+                out += backend.bind_unseen([n for n, _ in pairs], [k for _, k in pairs], graph)
+            else:
+                out.append(partial(self._line.run, low, high))
+            low = high
+        return out
 
     def backend_of(self, node: Tensor) -> Backend:
         """The backend that computes `node`."""
@@ -246,7 +268,8 @@ class Sched:
             self.times.begin(self.graph)
         one_by_one = self.times is not None or abort is not None
         if want is never and not one_by_one:
-            self._line.run(0, len(self._line))
+            for run in self._unseen:
+                run()
             return
         if one_by_one:
             yield from self._compute_one_by_one(want, depth, abort)

@@ -13,18 +13,19 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from llmviz.errors import LlmvizError
 from llmviz.events import Event, Steps
-from llmviz.ggml.graph import Tensor
+from llmviz.ggml.graph import Graph, Tensor
 
 __all__ = [
     "Backend",
     "BindScope",
     "Device",
+    "Joins",
     "Kernel",
     "Taped",
     "cpu_device",
@@ -160,6 +161,20 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
+class Joins(Protocol):
+    """A backend that puts fewer launches in place of those of neighbours nobody looks at."""
+
+    def bind_unseen(
+        self, nodes: Sequence[Tensor], kernels: Sequence[Kernel | None], graph: Graph
+    ) -> Sequence[Kernel]:
+        """What to call in place of `kernels` when nobody watches these nodes of `graph`.
+
+        Called after all of the graph is bound. What a node outside reads must be there afterwards.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Device:
     """A place where tensors can live. ↔ ggml_backend_dev_props
@@ -251,25 +266,14 @@ def _find_cpu() -> list[Device]:
 
 
 def _find_cuda() -> list[Device]:
-    """CuPy's devices where CuPy can be imported and sees one; their kernels are not part of this
-    version.
-    """
+    """CuPy's devices, where it is installed and finds a driver; their backend is imported then."""
     try:
         import cupy
     except ImportError:
         return []
-    try:
-        n = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError:
-        return []
-    found = []
-    for i in range(n):
-        props = cupy.cuda.runtime.getDeviceProperties(i)
-        with cupy.cuda.Device(i):
-            free, total = cupy.cuda.runtime.memGetInfo()
-        label = props["name"].decode(errors="replace")
-        found.append(Device(f"CUDA{i}", "gpu", label, total, free, computes=False))
-    return found
+    from llmviz.ggml.backends.cuda.device import find
+
+    return find(cupy)
 
 
 register("CPU", _find_cpu)

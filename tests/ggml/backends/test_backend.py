@@ -109,6 +109,7 @@ def test_cupys_devices_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
         ("CUDA1", "Some Card 1"),
     ]
     assert (cards[0].memory_free, cards[0].memory_total) == (6 << 30, 8 << 30)
+    assert all(d.computes and d.init is not None for d in cards)
 
 
 @pytest.mark.parametrize("n", [0, None])

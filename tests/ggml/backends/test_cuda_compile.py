@@ -65,9 +65,7 @@ def test_nvrtc_compiles_them_without_any_header() -> None:
     for source in (library.base_source(), library.type_source(GGMLType.Q4_K)):
         program = ctypes.c_void_p()
         text = source.encode()
-        made = nvrtc.nvrtcCreateProgram(
-            ctypes.byref(program), text, b"kernels.cu", 0, None, None
-        )
+        made = nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
         assert made == 0
         failed = nvrtc.nvrtcCompileProgram(program, len(options), given)
         size = ctypes.c_size_t()

@@ -111,7 +111,9 @@ ROPE: dict[str, Any] = dict(
 
 @pytest.mark.parametrize("mode", ["norm", "neox"])
 @pytest.mark.parametrize("n_rot", [16, 10])
-@pytest.mark.parametrize("settings", [{}, {"freq_scale": 0.25}, {"freq_scale": 0.25, "ext_factor": 1.0}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"freq_scale": 0.25}, {"freq_scale": 0.25, "ext_factor": 1.0}]
+)
 @pytest.mark.parametrize("has_factors", [False, True])
 def test_rope(cuda: Any, mode: str, n_rot: int, settings: Any, has_factors: bool) -> None:
     a, pos = normal(5, 3, 16), np.array([0, 1, 17, 900, 8000], np.int32)

@@ -45,12 +45,8 @@ def _cupy() -> Any:
         ) from error
 
 
-def find() -> list[Device]:
-    """The devices that CuPy sees; none where it is not installed or finds no driver."""
-    try:
-        cupy = importlib.import_module("cupy")
-    except ImportError:
-        return []
+def find(cupy: Any) -> list[Device]:
+    """The devices that CuPy sees; none where it finds no driver."""
     runtime = cupy.cuda.runtime
     try:
         n = runtime.getDeviceCount()

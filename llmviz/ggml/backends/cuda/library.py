@@ -98,7 +98,9 @@ def type_source(*types: GGMLType) -> str:
     """Products and decoding of blocks, for the given types."""
     lines = []
     for type_ in types:
-        lines.append(f"{'FOR_TYPE_WITH_MINIMUM' if type_ in WITH_MINIMUM else 'FOR_TYPE'}({type_.name})")
+        lines.append(
+            f"{'FOR_TYPE_WITH_MINIMUM' if type_ in WITH_MINIMUM else 'FOR_TYPE'}({type_.name})"
+        )
     return "\n".join([_joined(_BLOCKS), *lines, ""])
 
 

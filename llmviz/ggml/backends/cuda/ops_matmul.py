@@ -210,9 +210,7 @@ def _shared(b: Binding, what: str, count: int) -> Any:
     return room
 
 
-def _gemm(
-    b: Binding, a: Any, x: Any, row: int, rows: int, k: int, *, adds: bool = False
-) -> Kernel:
+def _gemm(b: Binding, a: Any, x: Any, row: int, rows: int, k: int, *, adds: bool = False) -> Kernel:
     """Rows `row` and on of the result: a float32[rows, k] times x float32[m, k], both whole.
 
     With `adds` it is added to what is there.

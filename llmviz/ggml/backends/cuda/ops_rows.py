@@ -5,7 +5,14 @@ set-rows,cpy,pad,concat,argsort,add-id}.cu
 from __future__ import annotations
 
 from llmviz.ggml.backends.backend import Kernel
-from llmviz.ggml.backends.cuda.base import MAX_GRID, THREADS, Binding, floats, memory_of, op, strided
+from llmviz.ggml.backends.cuda.base import (
+    MAX_GRID,
+    THREADS,
+    Binding,
+    memory_of,
+    op,
+    strided,
+)
 from llmviz.ggml.backends.cuda.library import BLOCK_TYPES
 from llmviz.ggml.graph import Tensor
 from llmviz.ggml.types import TYPES, GGMLType, row_size

@@ -54,7 +54,9 @@ def load() -> ctypes.CDLL:
 
     source = _source()
     shim = (HERE / "shim.hpp").read_text(encoding="utf-8")
-    version = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run(
+        ["g++", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     key = hashlib.sha256("".join((source, shim, version, *FLAGS)).encode()).hexdigest()[:16]
     folder = hub.cache_dir() / "tests" / "cuda-shim"
     folder.mkdir(parents=True, exist_ok=True)
