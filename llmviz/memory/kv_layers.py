@@ -104,40 +104,74 @@ class KVLayer:
     def clear(self) -> None:
         """Zero K and V."""
         for array in (self.k, self.v):
-            if array is not None:
+            if array is None:
+                continue
+            if self.home is None:
                 array.reshape(-1).view(np.uint8).fill(0)
+            else:
+                self.home.set(array, np.zeros((), array.dtype))
 
     def copy_stream(self, src: int, dst: int) -> None:
         """Copy K and V of one stream to another."""
-        self.k[dst] = self.k[src]
-        if self.v is not None:
-            self.v[dst] = self.v[src]
+        for array in (self.k, self.v):
+            if array is None:
+                continue
+            if self.home is None:
+                array[dst] = array[src]
+            else:
+                self.home.set(array[dst], self.home.get(array[src]))
+
+    def read_k(self, stream: int, idxs: np.ndarray) -> np.ndarray:
+        """Keys of some cells, a copy on the host: [n, n_embd_k_gqa or blocks]."""
+        return self._take(self.k[stream], (idxs,))
+
+    def write_k(self, stream: int, idxs: np.ndarray, value: np.ndarray) -> None:
+        """Put keys into some cells; `value` as `read_k` returns it."""
+        self._put(self.k[stream], (idxs,), value)
+
+    def read_v(self, stream: int, idxs: np.ndarray) -> np.ndarray | None:
+        """Values of some cells, a copy on the host; None where there are none.
+
+        [n_embd_v, n] where V is transposed, else [n, n_embd_v_gqa or blocks].
+        """
+        if self.v is None:
+            return None
+        return self._take(self.v[stream], (slice(None), idxs) if self.v_trans else (idxs,))
+
+    def write_v(self, stream: int, idxs: np.ndarray, value: np.ndarray | None) -> None:
+        """Put values into some cells; of transposed ones perhaps only the first rows."""
+        if self.v is None or value is None:
+            return
+        if self.v_trans:
+            rows = slice(len(value) if value.ndim else None)
+            self._put(self.v[stream], (rows, idxs), value)
+        else:
+            self._put(self.v[stream], (idxs,), value)
+
+    def _take(self, array: np.ndarray, where: tuple[Any, ...]) -> np.ndarray:
+        return array[where] if self.home is None else self.home.take(array, where)
+
+    def _put(self, array: np.ndarray, where: tuple[Any, ...], value: np.ndarray) -> None:
+        if self.home is None:
+            array[where] = value
+        else:
+            self.home.put(array, where, value)
 
     def save_rows(self, stream: int, idxs: np.ndarray) -> KVRows:
         """Copy K and V of some cells."""
-        v = None  # [n_embd_v, n] if transposed, else [n, n_embd_v_gqa]
-        if self.v is not None:
-            v = self.v[stream][:, idxs] if self.v_trans else self.v[stream, idxs]
-        return KVRows(self.il, stream, idxs, self.k[stream, idxs], v)
+        k, v = self.read_k(stream, idxs), self.read_v(stream, idxs)
+        return KVRows(self.il, stream, idxs, k, v)
 
     def restore_rows(self, rows: KVRows) -> None:
         """Put back what `save_rows` copied."""
-        self.k[rows.stream, rows.idxs] = rows.k
-        self._write_v(rows.stream, rows.idxs, rows.v)
+        self.write_k(rows.stream, rows.idxs, rows.k)
+        self.write_v(rows.stream, rows.idxs, rows.v)
 
     def zero_rows(self, stream: int, idxs: np.ndarray) -> None:
         """Zero K and V of some cells."""
-        self.k[stream, idxs] = np.zeros((), self.k.dtype)
+        self.write_k(stream, idxs, np.zeros((), self.k.dtype))
         if self.v is not None:
-            self._write_v(stream, idxs, np.zeros((), self.v.dtype))
-
-    def _write_v(self, stream: int, idxs: np.ndarray, value: np.ndarray | None) -> None:
-        if self.v is None:
-            return
-        if self.v_trans:
-            self.v[stream][:, idxs] = value
-        else:
-            self.v[stream, idxs] = value
+            self.write_v(stream, idxs, np.zeros((), self.v.dtype))
 
 
 @dataclass(slots=True, eq=False)

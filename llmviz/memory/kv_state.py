@@ -45,18 +45,19 @@ def state_write(kv: KVCache, seq_id: int = -1) -> bytes:
         out.append(struct.pack("<IIII", kv.v_trans, len(kv.layers), *kv.rotation))
         for layer in kv.layers:
             out.append(struct.pack("<iQ", kv.type_k, layer.k.shape[2] * layer.k.itemsize))
-            out.append(layer.k[stream, idxs].tobytes())
+            out.append(layer.read_k(stream, idxs).tobytes())
         for layer in kv.layers:
-            if layer.v is None:
+            values = layer.read_v(stream, idxs)
+            if layer.v is None or values is None:
                 continue
             n = layer.n_embd_v_gqa
             if kv.v_trans:
                 out.append(struct.pack("<iII", kv.type_v, layer.v.itemsize, n))
-                out.append(layer.v[stream][:n, idxs].tobytes())
+                out.append(values[:n].tobytes())
             else:
                 row = layer.v.shape[2] * layer.v.itemsize
                 out.append(struct.pack("<iQ", kv.type_v, row))
-                out.append(layer.v[stream, idxs].tobytes())
+                out.append(values.tobytes())
     return b"".join(out)
 
 
@@ -173,7 +174,7 @@ def _read_data(kv: KVCache, reader: _Reader, stream: int, idxs: np.ndarray) -> N
         width = layer.k.shape[2]
         reader.expect("i", int(kv.type_k), f"key type of layer {layer.il}")
         reader.expect("Q", width * layer.k.itemsize, f"key row size of layer {layer.il}")
-        layer.k[stream, idxs] = _array(reader, layer.k.dtype, (len(idxs), width), layer)
+        layer.write_k(stream, idxs, _array(reader, layer.k.dtype, (len(idxs), width), layer))
     for layer in kv.layers:
         v, n = layer.v, layer.n_embd_v_gqa
         if v is None:
@@ -182,11 +183,11 @@ def _read_data(kv: KVCache, reader: _Reader, stream: int, idxs: np.ndarray) -> N
         if kv.v_trans:
             reader.expect("I", v.itemsize, f"value element size of layer {layer.il}")
             reader.expect("I", n, f"value width of layer {layer.il}")
-            v[stream][:n, idxs] = _array(reader, v.dtype, (n, len(idxs)), layer)
+            layer.write_v(stream, idxs, _array(reader, v.dtype, (n, len(idxs)), layer))
         else:
             width = v.shape[2]
             reader.expect("Q", width * v.itemsize, f"value row size of layer {layer.il}")
-            v[stream, idxs] = _array(reader, v.dtype, (len(idxs), width), layer)
+            layer.write_v(stream, idxs, _array(reader, v.dtype, (len(idxs), width), layer))
 
 
 def _array(reader: _Reader, dtype: np.dtype, shape: tuple[int, int], layer: KVLayer) -> np.ndarray:

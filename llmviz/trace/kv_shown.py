@@ -133,10 +133,9 @@ def row_norms(cache: Any, layer: Any, cells: np.ndarray, what: str) -> np.ndarra
     streams, inside = np.divmod(cells, cache.kv_size)
     for stream in np.unique(streams):
         mine = streams == stream
+        part = (layer.read_k if what == "k" else layer.read_v)(stream, inside[mine])
         if what == "v" and layer.v_trans:
-            part = array[stream][: layer.n_embd_v_gqa, inside[mine]].T  # [n, n_embd_v_gqa]
-        else:
-            part = array[stream, inside[mine]]  # [n, n_embd], or [n, blocks]
+            part = part[: layer.n_embd_v_gqa].T  # [n, n_embd_v_gqa]; else [n, n_embd or blocks]
         raw = np.ascontiguousarray(part).view(np.uint8).reshape(-1)
         rows = kind.dequantize(raw).reshape(int(mine.sum()), -1)  # [n, n_embd]
         out[mine] = np.sqrt(np.einsum("ij,ij->i", rows, rows))

@@ -149,6 +149,14 @@ class Backend(Protocol):
         """
         ...
 
+    def take(self, array: Any, where: tuple[Any, ...]) -> np.ndarray:
+        """``array[where]`` on the host, a copy; one of the indices is an array of integers."""
+        ...
+
+    def put(self, array: Any, where: tuple[Any, ...], value: np.ndarray) -> None:
+        """``array[where] = value``, the other way round."""
+        ...
+
     def copy_from(self, source: Any, array: Any) -> bool:
         """Copy straight from another backend's array into one of this; False: go through the host.
 

@@ -85,6 +85,14 @@ class CPU:
         """The array itself."""
         return array
 
+    def take(self, array: np.ndarray, where: tuple[Any, ...]) -> np.ndarray:
+        """See `backend.Backend`."""
+        return array[where]
+
+    def put(self, array: np.ndarray, where: tuple[Any, ...], value: np.ndarray) -> None:
+        """See `backend.Backend`."""
+        array[where] = value
+
     def copy_from(self, source: Any, array: Any) -> bool:
         """Never: another backend's values come through `get`."""
         return False

@@ -154,6 +154,16 @@ class SimulatedDevice:
         self.traffic.bytes_out += array.nbytes
         return array.copy()
 
+    def take(self, array: np.ndarray, where: tuple[Any, ...]) -> np.ndarray:
+        """See `backend.Backend`."""
+        return self.get(array[where])
+
+    def put(self, array: np.ndarray, where: tuple[Any, ...], value: np.ndarray) -> None:
+        """See `backend.Backend`."""
+        array[where] = value
+        self.traffic.n_in += 1
+        self.traffic.bytes_in += array[where].nbytes
+
     def copy_from(self, source: Any, array: np.ndarray) -> bool:
         """Never: real ones may have a way past the host, or not."""
         return False

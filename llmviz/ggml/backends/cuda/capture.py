@@ -40,7 +40,7 @@ def fused(
             joined = False
             continue
         behind = nodes[i + 1] if i + 1 < len(nodes) else None
-        alone = readers[id(node)] == 1
+        alone = readers[id(node)] == 1 and node.nelements > 0
         if alone and behind is not None and _scales(node, behind) and _apart(node.src[0], behind):
             binding = Binding(node, cuda, BindScope())
             out.append(bind_norm(binding, weight=behind.src[1], out=behind))

@@ -203,6 +203,21 @@ class CUDA:
             self.stream.synchronize()
         return value
 
+    def take(self, array: Any, where: tuple[Any, ...]) -> np.ndarray:
+        """See `backend.Backend`."""
+        with self.active():
+            return self.get(array[self._indices(where)])
+
+    def put(self, array: Any, where: tuple[Any, ...], value: np.ndarray) -> None:
+        """See `backend.Backend`."""
+        with self.active():
+            array[self._indices(where)] = self.cupy.asarray(np.asarray(value, array.dtype))
+            self.stream.synchronize()
+
+    def _indices(self, where: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The same with arrays of the device."""
+        return tuple(self.cupy.asarray(i) if isinstance(i, np.ndarray) else i for i in where)
+
     def copy_from(self, source: Any, array: Any) -> bool:
         """Copy from another CUDA device's array where both are whole and alike."""
         if not isinstance(source, self.cupy.ndarray) or source.dtype != array.dtype:

@@ -82,6 +82,10 @@ class Array:
         return self.values.nbytes
 
     @property
+    def itemsize(self) -> int:
+        return self.values.itemsize
+
+    @property
     def ndim(self) -> int:
         return self.values.ndim
 
@@ -106,6 +110,12 @@ class Array:
         return self._like(self.values.view(dtype))
 
     def __getitem__(self, where: Any) -> Array:
+        if _takes_arrays(where):
+            Stream.current.must_not_record("a gather")
+            found = self.values[_on_host(where)]
+            out = Array(found.shape, found.dtype)
+            out.values[...] = found
+            return out
         found = self.values[where]
         if found.size and not np.shares_memory(found, self.values):
             raise NotImplementedError("only windows")
@@ -115,7 +125,7 @@ class Array:
         Stream.current.must_not_record("an assignment")
         if isinstance(value, np.ndarray):
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
-        self.values[where] = value.values if isinstance(value, Array) else value
+        self.values[_on_host(where)] = value.values if isinstance(value, Array) else value
 
     def set(self, value: np.ndarray, stream: Stream | None = None) -> None:
         (stream or Stream.current).must_not_record("a copy from the host")
@@ -130,6 +140,17 @@ class Array:
     def get(self, stream: Stream | None = None) -> np.ndarray:
         (stream or Stream.current).must_not_record("a copy to the host")
         return self.values.copy()
+
+
+def _takes_arrays(where: Any) -> bool:
+    return isinstance(where, tuple) and any(isinstance(i, Array) for i in where)
+
+
+def _on_host(where: Any) -> Any:
+    if not isinstance(where, tuple):
+        return where
+    assert not any(isinstance(i, np.ndarray) for i in where), "indices of the host"
+    return tuple(i.values if isinstance(i, Array) else i for i in where)
 
 
 class OutOfMemoryError(MemoryError):
@@ -283,6 +304,7 @@ def installed(n_devices: int = 1, cublas: bool = True) -> Iterator[Any]:
     fake.ndarray = Array
     fake.RawModule = RawModule
     fake.ascontiguousarray = _whole
+    fake.asarray = _uploaded
     runtime = SimpleNamespace(
         getDeviceCount=lambda: n_devices,
         CUDARuntimeError=CUDARuntimeError,
@@ -306,6 +328,12 @@ def installed(n_devices: int = 1, cublas: bool = True) -> Iterator[Any]:
                 del sys.modules[name]
             else:
                 sys.modules[name] = module
+
+
+def _uploaded(a: np.ndarray) -> Array:
+    out = Array(a.shape, a.dtype)
+    out.set(np.ascontiguousarray(a).reshape(a.shape))
+    return out
 
 
 def _whole(a: Array) -> Array:
