@@ -95,7 +95,9 @@ def test_every_node_is_the_cpus(name: str, kinds: Any, cuda: Any) -> None:
             np.testing.assert_array_equal(np.isfinite(ours), finite)
             difference = np.abs(ours[finite] - right[finite]).max(initial=0)
             worst[key] = difference / max(np.abs(right[finite]).max(initial=0), 1e-30)
-    assert max(worst.values()) < TOLERANCE.get(name, 2e-5), sorted(worst.items(), key=lambda kv: -kv[1])[:5]
+    assert max(worst.values()) < TOLERANCE.get(name, 2e-5), sorted(
+        worst.items(), key=lambda kv: -kv[1]
+    )[:5]
     # all of the model is there: only the embeddings are looked up by the host
     n_splits = on_cuda(cuda, path, weights=weights).context(n_ctx=256).sched.n_splits
     assert n_splits <= 2
@@ -105,7 +107,9 @@ def test_half_floats_in_the_cache(kinds: Any, cuda: Any) -> None:
     plain, _ = run(llmviz.load(kinds("dense")), type_k="f16", type_v="f16")
     there, _ = run(on_cuda(cuda, kinds("dense")), type_k="f16", type_v="f16")
     for ours, right in zip(there, plain, strict=True):
-        assert np.abs(ours - right).max() <= 1e-4 * np.abs(right).max()  # a last bit may round apart
+        assert (
+            np.abs(ours - right).max() <= 1e-4 * np.abs(right).max()
+        )  # a last bit may round apart
 
 
 def never(name: str) -> bool:

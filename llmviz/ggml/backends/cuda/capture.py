@@ -95,10 +95,10 @@ class Recording:
                 launch()
             self._has_run = True
             return
-        self._record()
+        self.graph = self._record()
         self.graph.launch(self.cuda.stream)
 
-    def _record(self) -> None:
+    def _record(self) -> Any:
         stream = self.cuda.stream
         with self.cuda.active():
             stream.begin_capture()
@@ -107,4 +107,4 @@ class Recording:
                     launch()
             finally:
                 graph = stream.end_capture()  # a stream that goes on recording is of no use
-            self.graph = graph
+        return graph

@@ -45,8 +45,8 @@ WITH_MINIMUM = (GGMLType.Q4_1, GGMLType.Q5_1)
 COLUMNS = (1, 4, 8)
 """Numbers of columns that kernels for few columns are made for."""
 
-_BASE = ("common.cuh", "elementwise.cu", "norm.cu", "attention.cu", "floats.cu", "rows.cu")
-_BASE += ("activations.cu",)
+_BASE: tuple[str, ...] = ("common.cuh", "elementwise.cu", "norm.cu", "attention.cu", "floats.cu")
+_BASE += ("rows.cu", "activations.cu")
 _BLOCKS = ("common.cuh", "blocks32.cuh", "blocks256.cuh", "quantized.cu")
 
 _BY_STRUCT = {
@@ -206,8 +206,7 @@ class Library:
         function = self._function(name, type_)
         args = np.zeros(1, _layouts()[self._structs[name]])
         _fill(args[0], fields)
-        three = (*grid, 1, 1)[:3], (*threads, 1, 1)[:3]
-        return Launch(function, *three, args, self.stream, keep)
+        return Launch(function, _three(grid), _three(threads), args, self.stream, keep)
 
     def _function(self, name: str, type_: GGMLType | None) -> Any:
         if name not in self._functions:
@@ -220,6 +219,11 @@ class Library:
                 module = self._modules[type_]
             self._functions[name] = module.get_function(name).kernel
         return self._functions[name]
+
+
+def _three(sizes: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
 
 
 def _fill(record: Any, fields: dict[str, Any]) -> None:

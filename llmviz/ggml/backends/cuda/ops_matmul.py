@@ -220,12 +220,18 @@ def _gemm(b: Binding, a: Any, x: Any, row: int, rows: int, k: int, *, adds: bool
     try:
         from cupy.cuda import cublas, device
     except ImportError:  # CuPy without cuBLAS: the kernel for any strides does it, more slowly
-        fields = {"a": a, "b": x, "out": out.data.ptr + 4 * row, "step": n, "adds": adds}
+        fields: dict[str, Any] = {
+            "a": a,
+            "b": x,
+            "out": out.data.ptr + 4 * row,
+            "step": n,
+            "adds": adds,
+        }
         nb = (4, 4 * k, 0, 0)
-        sizes = {"k": k, "n": rows, "m": m, "heads": 1, "group": 1, "group3": 1}
+        fields |= {"k": k, "n": rows, "m": m, "heads": 1, "group": 1, "group3": 1}
         grid = (-(-rows // 32), -(-m // 32))
         launch = b.cuda.library.launch
-        return launch("mul_tile_f32", grid, (32, 8), (a, x), a_nb=nb, b_nb=nb, **fields, **sizes)
+        return launch("mul_tile_f32", grid, (32, 8), (a, x), a_nb=nb, b_nb=nb, **fields)
     handle = device.get_cublas_handle()
     return _Gemm(b.cuda, cublas, handle, (a, x, out), (row, rows, n, m, k), adds)
 
