@@ -82,7 +82,9 @@ def _activations(x: Tensor, group: int, scope: BindScope) -> tuple[dots.Activati
         quantize = partial(plain, rows, room.q)
     met = scope.shared.setdefault(("q8 of", group), set())
     assert isinstance(met, set)
-    first = x not in met  # in a run of the graph: what the room holds of x is an earlier run's
+    # In a run of the graph: what the room holds of x is an earlier run's. With one column each
+    # product does it, since another one may run on a tape instead, which has room of its own.
+    first = m == 1 or x not in met
     met.add(x)
 
     def run(room: _Room = room) -> None:
