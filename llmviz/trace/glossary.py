@@ -183,7 +183,7 @@ WORDS: dict[str, str] = {
     "norm": (
         "A step that brings every row to the same size, so that numbers neither explode nor vanish."
     ),
-    "offload": "Putting layers on a graphics card; `n_gpu_layers` says how many.",
+    "offload": "Putting layers on a graphics card; n_gpu_layers says how many.",
     "offset": "How many bytes from the beginning: where something is in a file.",
     "padding": (
         "Bytes or tokens that mean nothing and only fill the room up to where something has to "
@@ -244,7 +244,7 @@ WORDS: dict[str, str] = {
         "A number that divides the logits before the draw: below 1 the choice gets safer, above "
         "1 bolder, at 0 greedy."
     ),
-    "tensor": "A block of numbers with a shape: a row, a table, or a stack of tables.",
+    "tensor": "Numbers in a shape: a row of them, a table, or a stack of tables.",
     "token": (
         "A piece of text with a number: a word, a part of one, a sign. Models read and write "
         "tokens, not letters."
@@ -258,7 +258,7 @@ WORDS: dict[str, str] = {
         "and drops the rest."
     ),
     "training": (
-        "How a model came by its weights: they were changed bit by bit until it guessed the "
+        "How a model came by its weights: they were changed little by little until it guessed the "
         "next token of very many texts well."
     ),
     "ubatch": (

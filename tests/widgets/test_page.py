@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("anywidget")
 
 from llmviz.trace import Debugger
+from llmviz.trace.glossary import WORDS
 from llmviz.widgets import (
     AttentionView,
     DebuggerPanel,
@@ -113,6 +114,8 @@ def test_stepping_by_buttons_and_keys_shows_the_engines_numbers(opened):
         assert page.get_attribute(".llmviz", "data-here") == str(dbg.n)
     assert page.inner_text("[data-step][aria-current=step] .lv-step-title")
     assert page.get_attribute("[data-step][aria-current=step]", "data-step") == "13"
+    word = page.locator(".lv-explain abbr", has_text="embeddings")
+    assert word.get_attribute("title") == WORDS["embedding"]
     scopes = page.eval_on_selector_all("[data-scope]", "l => l.map(e => e.dataset.scope)")
     assert scopes == [s.name for s in dbg.scope_stack]
     show(page, "tensor")
