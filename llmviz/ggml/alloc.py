@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from llmviz.ggml.graph import Graph, Tensor
+from llmviz.ggml.graph import COPY_OP, Graph, Tensor
 from llmviz.ggml.types import TYPES
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ ALIGNMENT = 64
 
 def _padded(n: int) -> int:
     return -(-n // ALIGNMENT) * ALIGNMENT
+
+
+def _size(tensor: Tensor) -> int:
+    """Bytes of a result; only the copy of another tensor may have gaps."""
+    return tensor.span if tensor.op == COPY_OP else tensor.nbytes
 
 
 @dataclass
@@ -114,9 +119,9 @@ def plan(graph: Graph, outputs: Iterable[Tensor] = (), home: Backend | None = No
             dying.setdefault(last_use[id(node)], []).append(node)
     for i, node in enumerate(graph.nodes):
         if not node.is_view and node.home is home:
-            result.offsets[id(node)] = ranges.take(_padded(node.span))
+            result.offsets[id(node)] = ranges.take(_padded(_size(node)))
         for dead in dying.get(i, ()):
-            ranges.give(result.offsets[id(dead)], _padded(dead.span))
+            ranges.give(result.offsets[id(dead)], _padded(_size(dead)))
     result.size = ranges.top
     return result
 
@@ -166,7 +171,7 @@ class Allocator:
                 tensor.bind(source)
             elif id(tensor) in layout.offsets:
                 offset = layout.offsets[id(tensor)]
-                memory = self.arena[offset : offset + tensor.span]
+                memory = self.arena[offset : offset + _size(tensor)]
                 if TYPES[tensor.type].dtype is None:  # the copy of a weight that is kept as blocks
                     tensor.adopt_blocks(memory)
                 else:

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from llmviz.ggml.splits import Split
     from llmviz.ggml.stored import StoredRows
 
-__all__ = ["VIEW_OPS", "Graph", "Tensor", "contiguous_strides", "new_tensor"]
+__all__ = ["COPY_OP", "VIEW_OPS", "Graph", "Tensor", "contiguous_strides", "new_tensor"]
 
 VIEW_OPS = frozenset({"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"})
 """Ops that only look at their source's memory in another way: they compute nothing."""
+
+COPY_OP = "CPY"
+"""Op of the tensors that the inputs of a split are copied into (`llmviz.ggml.splits`)."""
 
 MAX_NAME = 63  # ggml keeps 64 bytes with the closing zero
 

@@ -22,9 +22,9 @@ from llmviz.events import Event, Steps
 from llmviz.ggml.alloc import Allocator, Plan, plan
 from llmviz.ggml.backends.backend import Backend, BindScope, Joins, Kernel
 from llmviz.ggml.copies import Copy, copies_of, copy_kernel
-from llmviz.ggml.graph import Graph, Tensor
+from llmviz.ggml.graph import COPY_OP, Graph, Tensor
 from llmviz.ggml.line import Line
-from llmviz.ggml.splits import COPY_OP, assign, split
+from llmviz.ggml.splits import assign, split
 
 __all__ = ["Aborted", "NodeTimes", "Sched", "Want", "never"]
 

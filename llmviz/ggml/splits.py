@@ -18,12 +18,9 @@ from dataclasses import dataclass, field
 
 from llmviz.errors import UnsupportedError
 from llmviz.ggml.backends.backend import Backend
-from llmviz.ggml.graph import VIEW_OPS, Graph, Tensor
+from llmviz.ggml.graph import COPY_OP, VIEW_OPS, Graph, Tensor
 
-__all__ = ["COPY_OP", "Assignment", "Split", "assign", "split"]
-
-COPY_OP = "CPY"
-"""Op of the tensors that a split's inputs are copied into."""
+__all__ = ["Assignment", "Split", "assign", "split"]
 
 Pinned = Mapping[int, int]
 """``id(node) -> backend`` for nodes whose place the graph's builder wants."""
