@@ -315,7 +315,7 @@ def test_a_simulated_device_says_so_everywhere(kinds: Any) -> None:
     assert gpu.name == "card (simulated)" and "simulated" in repr(gpu)
     model = llmviz.load(kinds("dense"), devices=[gpu], n_gpu_layers=1)
     entry = next(d for d in model.devices if d.name == gpu.name)
-    assert entry.is_simulated and "simulated" in entry.description
+    assert entry.is_simulated and "numpy" in entry.description
     assert model.placement.by_layer()["output"] == gpu.name
     assert model.tensors["output.weight"].device == gpu.name
 

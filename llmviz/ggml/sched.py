@@ -92,8 +92,8 @@ class Sched:
     ----------
     allocators : list of Allocator
         One for each memory, the host's last.
-    plan : Plan or None
-        The layout of the host's arena (the last backend's) for the allocated graph.
+    plans : list of Plan
+        How the allocated graph lies in each of their arenas.
     times : NodeTimes or None
         Filled by every run where it is set.
     n_threads : tuple of (int, int)
@@ -108,7 +108,8 @@ class Sched:
         self.allocators = [Allocator(b) for b in self.backends if not b.is_host]
         self.allocators.append(Allocator())
         self.graph: Graph | None = None
-        self.plan: Plan | None = None
+        self.plans: list[Plan] = []
+        self._places: dict[int, Backend] = {}
         self.times: NodeTimes | None = None
         self.n_threads = (0, 0)
         self.compiled = False
@@ -120,6 +121,11 @@ class Sched:
     def allocator(self) -> Allocator:
         """The host's allocator."""
         return self.allocators[-1]
+
+    @property
+    def plan(self) -> Plan | None:
+        """How the allocated graph lies in the host's arena."""
+        return self.plans[-1] if self.plans else None
 
     @property
     def n_splits(self) -> int:
@@ -181,36 +187,29 @@ class Sched:
         """
         outputs = list(outputs)
         self.divide(graph, pinned)
-        self.plan = [allocator.alloc(graph, outputs) for allocator in self.allocators][-1]
+        self.plans = [allocator.alloc(graph, outputs) for allocator in self.allocators]
         # one scope for each memory: what nodes share lies in theirs
         scopes = {
             id(a.home): BindScope(n_threads=self.n_threads, compiled=self.compiled)
             for a in self.allocators
         }
-        places = self._places(graph)
+        self._places = {
+            id(node): self.backends[part.backend]
+            for part in graph.splits
+            for node in graph.nodes[part.i_start : part.i_end]
+        }
         self._runs = [
-            (il, [(node, self._bind(node, places, scopes)) for node in nodes])
+            (il, [(node, self._bind(node, scopes)) for node in nodes])
             for il, nodes in graph.by_layer()
         ]
         self._line = Line(self._runs, self.n_threads[0])
         self._unseen = self._bind_unseen(graph, places)
         self.graph = graph
 
-    def _places(self, graph: Graph) -> dict[int, Backend]:
-        """``id(node) -> backend`` of a divided graph; empty where there is one backend."""
-        return {
-            id(node): self.backends[part.backend]
-            for part in graph.splits
-            for node in graph.nodes[part.i_start : part.i_end]
-        }
-
-    def _bind(
-        self, node: Tensor, places: dict[int, Backend], scopes: dict[int, BindScope]
-    ) -> Kernel | None:
+    def _bind(self, node: Tensor, scopes: dict[int, BindScope]) -> Kernel | None:
         if node.op == COPY_OP:
             return copy_kernel(node)
-        backend = places.get(id(node)) or self.backend_of(node)
-        return backend.bind(node, scopes[id(node.home)])
+        return self.backend_of(node).bind(node, scopes[id(node.home)])
 
     def _bind_unseen(self, graph: Graph, places: dict[int, Backend]) -> list[Kernel]:
         """What runs when nobody watches: for neighbours on a device that can, fewer launches."""
@@ -232,11 +231,10 @@ class Sched:
         return out
 
     def backend_of(self, node: Tensor) -> Backend:
-        """The backend that computes `node`."""
-        if self.graph is not None and self.graph.splits:
-            place = self._places(self.graph).get(id(node))
-            if place is not None:
-                return place
+        """The backend that computes `node` of the allocated graph, or would."""
+        place = self._places.get(id(node))
+        if place is not None:
+            return place
         for backend in self.backends:
             if backend.supports(node):
                 return backend

@@ -44,8 +44,9 @@ class ModelTensor:
         Absolute byte offset in the file.
     data : ndarray or None
         float32 values once loaded into the host's memory.
-    device : str
-        The devices that hold it; empty where there is only the host.
+    devices : tuple of str
+        The devices that hold it; empty where there is only the host. More than one where it is used
+        in several places: a tied output.
     """
 
     def __init__(self, gguf: GGUF, info: TensorInfo) -> None:
@@ -57,7 +58,7 @@ class ModelTensor:
         self.nbytes = info.nbytes
         self.offset = info.abs_offset
         self.data: np.ndarray | None = None
-        self.device = ""
+        self.devices: tuple[str, ...] = ()
         self._on_devices = 0
         self._bytes: np.ndarray | None = None
 
@@ -71,6 +72,11 @@ class ModelTensor:
         while len(ne) > 1 and ne[-1] == 1:
             ne.pop()
         return tuple(reversed(ne))
+
+    @property
+    def device(self) -> str:
+        """The devices that hold it, in words; empty where there is only the host."""
+        return " and ".join(self.devices)
 
     @property
     def memory(self) -> int:
@@ -324,7 +330,7 @@ class TensorLoader:
         check_weights(weights, placement)
         for name, leaf in self.created.items():
             homes = [name_of(there.home) for there in (leaf, *self.more.get(name, ()))]
-            self.tensors[name].device = " and ".join(dict.fromkeys(homes))
+            self.tensors[name].devices = tuple(dict.fromkeys(homes))
 
     def load_all_data_steps(
         self,

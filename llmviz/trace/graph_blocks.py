@@ -9,10 +9,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from llmviz.ggml.graph import COPY_OP
+
 __all__ = ["PARTS", "layers_of", "part_of"]
 
-PARTS = ("embedding", "attention", "feed-forward", "other", "output")
-"""Outside of the layers stand the first and the last; ``other`` is a layer's node of neither."""
+PARTS = ("embedding", "attention", "feed-forward", "other", "output", "copies")
+"""Outside of the layers stand ``embedding`` and ``output``; ``other`` is a layer's node of neither;
+``copies`` are those between devices.
+"""
 
 _SUFFIX = re.compile(r"(?:-\d+)?(?: \([a-z]+\))*$")
 _ATTENTION = re.compile(
@@ -57,6 +61,9 @@ def part_of(nodes: Sequence[Any]) -> list[str]:
     out: list[str] = []
     after, layer = "other", -1
     for i in range(len(nodes) - 1, -1, -1):
+        if getattr(nodes[i], "op", "") == COPY_OP:
+            out.append("copies")
+            continue
         if layers[i] < 0:
             out.append("embedding" if i < first else "output")
             continue

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llmviz.ggml.graph import VIEW_OPS
+from llmviz.ggml.graph import COPY_OP, VIEW_OPS
 from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.trace.breakpoints import matches_name
 from llmviz.trace.flow import graph_of
@@ -189,20 +189,24 @@ def shown(dbg: Any) -> Shown | None:
     if graph is None or not graph.nodes:
         return None
     sched = getattr(dbg.ctx, "sched", None)
-    plan = sched.plan if sched is not None and sched.graph is graph else None
-    outputs = dbg.ctx.graph.outputs() if plan is not None else ()
-    return describe(list(graph.nodes), plan, sched, outputs)
+    plans = sched.plans if sched is not None and sched.graph is graph else []
+    outputs = dbg.ctx.graph.outputs() if plans else ()
+    return describe(list(graph.nodes), plans, sched, outputs)
 
 
 def describe(
-    nodes: Sequence[Any], plan: Any = None, sched: Any = None, outputs: Sequence[Any] = ()
+    nodes: Sequence[Any],
+    plans: Sequence[Any] = (),
+    sched: Any = None,
+    outputs: Sequence[Any] = (),
 ) -> Shown:
     """Nodes in the order in which they are computed, as they are shown.
 
     Parameters
     ----------
     nodes : sequence of Tensor
-    plan : llmviz.ggml.alloc.Plan, optional
+    plans : sequence of llmviz.ggml.alloc.Plan
+        One for each device's arena.
     sched : llmviz.ggml.sched.Sched, optional
         Says which backend computes what.
     outputs : sequence of Tensor
@@ -213,15 +217,18 @@ def describe(
     where = {id(t): i for i, t in enumerate(nodes)}
     runs = _runs(layers)
     block_of = [k for k, (_, first, count) in enumerate(runs) for _ in range(count)]
-    memory = _memories(nodes, plan, {id(t) for t in outputs})
+    kept = {id(t) for t in outputs}
+    memory: dict[int, Memory] = {}
+    for plan in plans:
+        memory.update(_memories(nodes, plan, kept))
     writers: dict[int, int] = {}
     out: list[Node] = []
-    split, last_backend = -1, ""
+    split, backend = -1, ""
+    starts = {part.i_start for part in sched.graph.splits} if sched is not None else set()
     for i, t in enumerate(nodes):
         view = t.op in VIEW_OPS
-        backend = last_backend if view or sched is None else sched.backend_of(t).name
-        if backend and backend != last_backend:
-            split, last_backend = split + 1, backend
+        if sched is not None and (i in starts or not (view or backend)):
+            split, backend = split + 1, sched.backend_of(t).name
         src = tuple(dict.fromkeys(where[id(s)] for s in t.src if id(s) in where))
         leafs = tuple(dict.fromkeys(s.name for s in t.src if s is not None and id(s) not in where))
         stored = tuple(
@@ -243,8 +250,9 @@ def describe(
                 split if backend else -1, memory.get(i),
             )
         )  # fmt: skip
-    blocks = tuple(_block(out, il, first, count) for il, first, count in runs)
-    arena = plan.size if plan is not None else 0
+    named = len({n.backend for n in out}) > 1
+    blocks = tuple(_block(out, il, first, count, named) for il, first, count in runs)
+    arena = sum(plan.size for plan in plans)
     return Shown(tuple(out), blocks, _event_numbers(runs), arena)
 
 
@@ -270,7 +278,7 @@ def _event_numbers(runs: Sequence[tuple[int, int, int]]) -> tuple[int, ...]:
     return tuple(out)
 
 
-def _block(nodes: Sequence[Node], il: int, first: int, count: int) -> Block:
+def _block(nodes: Sequence[Node], il: int, first: int, count: int, named: bool) -> Block:
     own = nodes[first : first + count]
     parts = list(dict.fromkeys(n.part for n in own)) if il >= 0 else [own[0].part]
     # A part that comes twice (a norm between the two, say) keeps its first line.
@@ -286,14 +294,15 @@ def _block(nodes: Sequence[Node], il: int, first: int, count: int) -> Block:
                     ports.append(s)
                 edges.append((-1 - ports.index(s), n.index - first))
     drawing = lay_out(tuple(n.view for n in own), lane, tuple(dict.fromkeys(edges)))
-    title = f"layer {il}" if il >= 0 else {"embedding": "input"}.get(own[0].part, own[0].part)
+    part = next((n.part for n in own if n.part != "copies"), own[0].part)
+    title = f"layer {il}" if il >= 0 else {"embedding": "input"}.get(part, part)
+    if named:  # there are several devices
+        title += " on " + " and ".join(dict.fromkeys(n.backend for n in own))
     return Block(title, il, first, count, drawing, tuple(ports), tuple(parts))
 
 
 def _memories(nodes: Sequence[Any], plan: Any, kept: set[int]) -> dict[int, Memory]:
     """Ranges of the arena and their lives, as the allocator gives them."""
-    if plan is None:
-        return {}
     read: dict[int, int] = {}
     for i, t in enumerate(nodes):
         for s in (t, *t.src):
@@ -305,8 +314,9 @@ def _memories(nodes: Sequence[Any], plan: Any, kept: set[int]) -> dict[int, Memo
         if offset is None or t.is_view:
             continue
         dies = len(nodes) if id(t) in kept else read[id(t)]
-        before = next((j for j in reversed(order) if _meet(out[j], offset, t.nbytes)), -1)
-        out[i] = Memory(offset, t.nbytes, i, dies, before)
+        size = t.span if t.op == COPY_OP else t.nbytes
+        before = next((j for j in reversed(order) if _meet(out[j], offset, size)), -1)
+        out[i] = Memory(offset, size, i, dies, before)
         order.append(i)
     for i in order:
         m = out[i]

@@ -16,7 +16,7 @@ import numpy as np
 
 from llmviz.errors import LlmvizError
 from llmviz.steps import STEPS
-from llmviz.trace.placement import Weights, weights_of
+from llmviz.trace.placement import Weights, memory_of, weights_of
 
 __all__ = ["Hyperparameter", "LoadStep", "Loading", "loading_of", "of_model", "of_path", "of_run"]
 
@@ -84,6 +84,8 @@ class Loading:
         What a cache's size follows from.
     weights : Weights or None
         Where they are and what they take.
+    memory : list of dict
+        What each device holds (`placement.memory_of`); empty where there is only the host.
     ctx : Context or None
     note : str
         What is missing here, and why.
@@ -94,6 +96,7 @@ class Loading:
     hparams: list[Hyperparameter] = field(default_factory=list)
     hp: Any = None
     weights: Weights | None = None
+    memory: list[dict[str, Any]] = field(default_factory=list)
     ctx: Any = None
     note: str = ""
 
@@ -114,6 +117,7 @@ class _Found:
     hparams: list[Hyperparameter] = field(default_factory=list)
     vocab: Any = None
     weights: Weights | None = None
+    memory: list[dict[str, Any]] = field(default_factory=list)
     ctx: Any = None
 
     def name(self) -> str:
@@ -258,6 +262,7 @@ def _found_of(model: Any, ctx: Any) -> _Found:
         hparams=hyperparameters(hp, model.gguf) if hp is not None else [],
         vocab=model.vocab,
         weights=weights_of(model, model.gguf),
+        memory=memory_of(model, ctx),
         ctx=ctx,
     )
 
@@ -274,6 +279,7 @@ def _loading(found: _Found, states: Mapping[int, str], seconds: Mapping[int, flo
         hparams=found.hparams,
         hp=found.hp,
         weights=found.weights,
+        memory=found.memory,
         ctx=found.ctx,
     )  # fmt: skip
 

@@ -10,7 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Place", "TypeBytes", "Weights", "weights_of"]
+from llmviz.model.placement import weight_bytes
+
+__all__ = ["Place", "TypeBytes", "Weights", "memory_of", "weights_of"]
 
 _LAYER = re.compile(r"^blk\.(\d+)\.")
 
@@ -118,20 +120,21 @@ def weights_of(model: Any, gguf: Any) -> Weights:
     for name, info in gguf.tensor_infos.items():
         tensor = tensors.get(name)
         memory = _in_memory(tensor)
-        entry = types.setdefault(info.type.name, [0, 0, 0])
-        place = places.setdefault(_place(name), [[], 0, 0, 0])
-        place[0].append(_device(tensor) or only)
-        for counts, offset in ((entry, 0), (place, 1)):
-            counts[offset] += 1
-            counts[offset + 1] += info.nbytes
-            counts[offset + 2] += memory
+        _count(types.setdefault(info.type.name, [0, 0, 0]), info.nbytes, memory)
+        held = [(_place(name), device) for device in _devices(tensor) or (only,)]
+        if name == "token_embd.weight":  # a tied output that lies elsewhere is a second one
+            held[1:] = [("output", device) for _, device in held[1:]]
+        for what, device in held:
+            place = places.setdefault(what, [[], [0, 0, 0]])
+            place[0].append(device)
+            _count(place[1], info.nbytes, memory // len(held))
     order = sorted(places, key=_order)
     return Weights(
         tuple(
             TypeBytes(k, *v) for k, v in sorted(types.items(), key=lambda e: (-e[1][1], e[0]))
         ),
         tuple(
-            Place(k, " and ".join(dict.fromkeys(d for d in places[k][0] if d)), *places[k][1:])
+            Place(k, " and ".join(dict.fromkeys(d for d in places[k][0] if d)), *places[k][1])
             for k in order
         ),
         model is not None and getattr(model, "weights", None) is not None,
@@ -145,9 +148,19 @@ def _in_memory(tensor: Any) -> int:
     return int(getattr(tensor, "memory", 0))
 
 
-def _device(tensor: Any) -> str:
+def _count(counts: list[int], file: int, memory: int) -> None:
+    for i, n in enumerate((1, file, memory)):
+        counts[i] += n
+
+
+def _devices(tensor: Any) -> tuple[str, ...]:
+    """The devices that a tensor says it is on; empty where it says nothing."""
+    held = getattr(tensor, "devices", None)
+    if held:
+        return tuple(held)
     device = getattr(tensor, "device", None)
-    return str(getattr(device, "name", device or ""))
+    name = str(getattr(device, "name", device or ""))
+    return (name,) if name else ()
 
 
 def _only_device(model: Any) -> str:
@@ -164,3 +177,35 @@ def _place(name: str) -> str:
 
 def _order(place: str) -> tuple[int, int]:
     return (0, 0) if place == "input" else (2, 0) if place == "output" else (1, int(place))
+
+
+def memory_of(model: Any, ctx: Any) -> list[dict[str, Any]]:
+    """What each device holds, the host last; empty where there is only the host.
+
+    Returns
+    -------
+    list of dict
+        device, description, simulated, total, free, weights, kv, compute (bytes).
+    """
+    placement: Any = getattr(model, "placement", None)
+    if not getattr(placement, "devices", ()) or getattr(model, "weights", None) is None:
+        return []
+    if hasattr(ctx, "memory_breakdown"):
+        uses = ctx.memory_breakdown()
+        return [
+            {
+                "device": u.device, "description": u.description, "simulated": u.is_simulated,
+                "total": u.total, "free": u.free, "weights": u.weights, "kv": u.kv,
+                "compute": u.compute,
+            }
+            for u in uses
+        ]  # fmt: skip
+    found = [b.device for b in placement.devices]
+    held = weight_bytes(model.weights, placement)
+    return [
+        {
+            "device": d.name, "description": d.description, "simulated": d.is_simulated,
+            "total": d.memory_total, "free": d.memory_free, "weights": n, "kv": 0, "compute": 0,
+        }
+        for d, n in zip(found, held, strict=True)
+    ]  # fmt: skip

@@ -45,6 +45,8 @@ class LoadView(View):
     types : list of {type, n, file, memory}
     places : list of {what, device, n, file, memory}
         Embeddings, layers, output: where their weights are.
+    memory : list of {device, description, simulated, total, free, weights, kv, compute}
+        What each device holds, in bytes, the host last; empty where there is only the host.
     weights : dict
         file, memory (bytes), loaded, how, compute (bytes of the arena that graphs work in; 0 before
         there is a context), copies (bytes of the cache's float32 copies).
@@ -72,6 +74,7 @@ class LoadView(View):
     n_hparams = t.Int(0).tag(sync=True)
     types: t.List = t.List().tag(sync=True)
     places: t.List = t.List().tag(sync=True)
+    memory: t.List = t.List().tag(sync=True)
     weights = t.Dict().tag(sync=True)
     kv = t.Dict().tag(sync=True)
 
@@ -174,6 +177,7 @@ class LoadView(View):
                 {"what": p.what, "device": p.device, "n": p.n, "file": p.file, "memory": p.memory}
                 for p in (w.places if w else ())
             ]
+            self.memory = x.memory
             self.weights = {
                 "file": w.file if w else 0,
                 "memory": w.memory if w else 0,
@@ -247,6 +251,8 @@ class LoadView(View):
             out.append(
                 ("hyperparameters", f"{len(self.hparams)}, {self._loading.n_read} from the file")
             )
+        for m in self.memory:
+            out.append((m["device"], held_text(m)))
         for x in self.kv["terms"]:
             out.append((f"{x['what']} cache", term_text(x)))
         if self.kv["terms"]:
@@ -265,6 +271,13 @@ class LoadView(View):
             for a, b in self._lines()
         )
         return f"<table><caption>llmviz LoadView</caption><tbody>{rows}</tbody></table>"
+
+
+def held_text(memory: dict[str, Any]) -> str:
+    """What a device holds, with its numbers."""
+    parts = (("weights", "weights"), ("KV cache", "kv"), ("compute buffers", "compute"))
+    held = ", ".join(f"{name} {memory[key] / 2**20:,.2f} MiB" for name, key in parts)
+    return f"{held}; of {memory['total'] / 2**20:,.0f} MiB"
 
 
 def term_text(term: dict[str, Any]) -> str:
@@ -326,8 +339,8 @@ def own_size(ctx: Any) -> dict[str, Any]:
 
 def arena_bytes(ctx: Any) -> int:
     """Bytes of the memory that a context's graphs work in."""
-    allocator = getattr(getattr(ctx, "_sched", None), "allocator", None)
-    return int(getattr(allocator, "size", 0) or 0)
+    allocators = getattr(getattr(ctx, "_sched", None), "allocators", ())
+    return sum(int(allocator.size) for allocator in allocators)
 
 
 def copies_bytes(ctx: Any) -> int:

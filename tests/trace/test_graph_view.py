@@ -239,3 +239,28 @@ def test_blocks_follow_one_another(model):
         assert a.first + a.count == b.first
         for port in b.ports:
             assert port < b.first
+
+
+def test_devices_are_named_where_there_are_several(tiny_model):
+    """Blocks say where they are computed; copies are a part of their own, arenas have theirs."""
+    gpu = llmviz.SimulatedDevice(2**26)
+    model = llmviz.load(tiny_model(n_layer=3), devices=[gpu], n_gpu_layers=2)
+    with Debugger(model, [1, 2, 3], n_ctx=64) as dbg:
+        dbg.next_token()
+        graph = shown(dbg)
+        sched = dbg.ctx.sched
+        assert [b.title.partition(" on ")[2] for b in graph.blocks] == [
+            "CPU",
+            "CPU",
+            "CPU and GPU0 (simulated)",
+            "GPU0 (simulated)",
+            "GPU0 (simulated)",
+        ]
+        copies = [n for n in graph.nodes if n.part == "copies"]
+        assert [n.name for n in copies] == [c.name for c in sched.copies]
+        assert {n.backend for n in copies} == {gpu.name}
+        assert [n.split for n in graph.nodes] == sorted(n.split for n in graph.nodes)
+        assert graph.nodes[-1].split == sched.n_splits - 1 == 1
+        assert graph.arena == sum(plan.size for plan in sched.plans)
+        for n in graph.nodes:
+            assert (n.memory is None) == (n.view or bool(n.cache))

@@ -201,3 +201,44 @@ def test_docked_it_opens_at_the_steps_that_load(opened, path):
         assert "256 cells" in term.get_text()
         assert panel.figure("tokens").findobj(lambda a: a.get_gid() == "term-0") == []
         panel.close()
+
+
+@pytest.fixture(scope="module")
+def placed(tiny_model):
+    """A context whose layers lie on the host and on two simulated devices."""
+    cards = [llmviz.SimulatedDevice(2**21, "GPU0"), llmviz.SimulatedDevice(2**20, "GPU1")]
+    model = llmviz.load(tiny_model(n_layer=9, tied=True), devices=cards, n_gpu_layers=6)
+    return model.context(n_ctx=512, n_ubatch=16)
+
+
+def test_every_device_shows_what_it_holds(placed):
+    with LoadView(placed) as view:
+        assert [m["device"] for m in view.memory] == ["GPU0 (simulated)", "GPU1 (simulated)", "CPU"]
+        for m, use in zip(view.memory, placed.memory_breakdown(), strict=True):
+            assert (m["weights"], m["kv"], m["compute"]) == (use.weights, use.kv, use.compute)
+            assert m["simulated"] == ("(simulated)" in m["device"])
+        assert {p["what"]: p["device"] for p in view.places} == placed.model.placement.by_layer()
+        assert "GPU1 (simulated): weights" in view.fallback_text()
+    with LoadView(placed.model) as view:  # before there is a context
+        assert [m["kv"] for m in view.memory] == [0, 0] and view.memory[1]["weights"] > 0
+
+
+@pytest.mark.browser
+def test_devices_on_a_page(placed, opened):
+    view = LoadView(placed)
+    h = opened(view)
+    rows = h.page.locator(".lv-load-device")
+    assert rows.count() == 3
+    for i, m in enumerate(view.memory):
+        row = rows.filter(has_text=m["device"])
+        shown = {
+            e.get_attribute("data-ref"): int(e.get_attribute("data-value"))
+            for e in row.locator(".lv-load-held [data-ref]").all()
+        }
+        assert shown == {f"memory[{i}].{k}": m[k] for k in ("weights", "kv", "compute") if m[k]}
+    for scheme in h.themes():
+        found = h.page.evaluate(CONTRAST)
+        assert found["bad"] == [] and found["small"] == [], scheme
+        if SHOTS:
+            h.page.locator(".llmviz").screenshot(path=f"{SHOTS}/load-devices-{scheme}.png")
+    view.close()

@@ -99,7 +99,7 @@ class SimulatedDevice:
     @property
     def device(self) -> Device:
         """Its entry in a list of devices."""
-        about = f"simulated with numpy, {_mib(self.memory)}"
+        about = f"numpy stands in for it, {_mib(self.memory)}"
         return Device(
             self.name, "gpu", about, self.memory, self.free, is_simulated=True, init=lambda: self
         )

@@ -139,19 +139,29 @@ export function loadZone(host) {
   };
   strips.addEventListener("pointerover", (e) => { const b = e.target.closest("[data-place]"); if (b) tell(Number(b.dataset.i)); });
   strips.addEventListener("focusin", (e) => { const b = e.target.closest("[data-place]"); if (b) tell(Number(b.dataset.i), true); });
+  const heldBy = (m, at) => {
+    if (!m) return null;
+    const parts = [["weights", "weights", 0], ["kv", "KV cache", 1], ["compute", "graphs' working memory", 4]].filter(([k]) => m[k] > 0);
+    const used = m.weights + m.kv + m.compute, whole = m.device === "CPU" || !m.total ? used : m.total;
+    const of = m.device === "CPU" || !m.total ? "" : ` of ${size(m.total)}`;
+    return h("div", { class: "lv-load-held", "data-device": m.device },
+      h("div", { class: "lv-load-bar", role: "img", "aria-label": `${m.device}: ${parts.map(([k, name]) => `${name} ${size(m[k])}`).join(", ")}${of}` }, parts.map(([k, name, c]) => h("span", { class: `lv-seg-${c}`, style: `flex:${m[k]} 1 0`, title: `${name}: ${count(m[k])} bytes` })), whole > used ? h("span", { class: "lv-load-free", style: `flex:${whole - used} 1 0`, title: `free: ${count(whole - used)} bytes` }) : null),
+      h("p", { class: "lv-load-key" }, parts.map(([k, name, c]) => h("span", { class: `lv-seg-${c}` }, h("i"), name, " ", value(size(m[k]), m[k], `memory[${at}].${k}`))), of ? h("span", { class: "lv-remark" }, `${size(used)}${of}`) : null));
+  };
   const drawWeights = () => {
-    const w = model.get("weights") || {};
+    const w = model.get("weights") || {}, held = model.get("memory") || [];
     places = model.get("places") || [];
     weights.hidden = !places.length;
-    const devices = [...new Set(places.map((p) => p.device))];
-    const held = strips.contains(document.activeElement) ? document.activeElement.dataset.i : null;
+    const devices = [...new Set([...places.map((p) => p.device), ...held.map((m) => m.device)])];
+    const focused = strips.contains(document.activeElement) ? document.activeElement.dataset.i : null;
+    strips.style.setProperty("--lv-load-name", `${Math.max(4.5, 0.58 * Math.max(...devices.map((d) => d.length)))}em`);
     weightsHead.textContent = w.loaded ? "Layers and the devices they are on" : "Layers in the file";
     fill(strips, devices.map((d, k) => h("div", { class: "lv-load-device" }, h("b", {}, visible(d) || (w.loaded ? "not recorded" : "not loaded")),
       h("div", { class: `lv-load-strip lv-seg-${1 + (k % 5)}` }, places.map((p, i) => (p.device !== d ? null : h("button", { type: "button", tabindex: -1, "data-place": p.what, "data-i": i, "data-device": p.device, "aria-label": `${p.what === "input" ? "token embeddings" : p.what === "output" ? "output" : `layer ${p.what}`}, ${size(p.file)}, ${p.device || "no device"}` },
-        p.what === "input" ? "embeddings" : p.what === "output" ? "output" : p.what)))))));
+        p.what === "input" ? "embeddings" : p.what === "output" ? "output" : p.what)))), heldBy(held.find((m) => m.device === d), held.findIndex((m) => m.device === d)))));
     settle();
-    if (held !== null) { const again = strips.querySelector(`[data-i="${held}"]`); if (again) again.focus({ preventScroll: true }); }
-    if (told >= 0 && places[told]) tell(told); else readout.textContent = `${plural(places.reduce((n, p) => n + p.n, 0), "tensor")}: ${w.how}`;
+    if (focused !== null) { const again = strips.querySelector(`[data-i="${focused}"]`); if (again) again.focus({ preventScroll: true }); }
+    if (told >= 0 && places[told]) tell(told); else readout.textContent = `${plural((model.get("types") || []).reduce((n, x) => n + x.n, 0), "tensor")}: ${w.how}`;
     scale(typeBar, typeKey, (model.get("types") || []).map((x, i) => ({ id: x.type, name: x.type, n: x.file, class: `lv-seg-${1 + (i % 5)}`, more: `in the file${x.memory ? `, ${size(x.memory)} in memory` : ""}, ${plural(x.n, "tensor")}` })), "types");
     fill(placesTable, h("table", {}, h("caption", {}, "Where the weights are"), h("thead", {}, h("tr", {}, ["part", "device", "tensors", "bytes in the file", "bytes in memory"].map((x) => h("th", { scope: "col" }, x)))), h("tbody", {}, places.map((p) => h("tr", {}, [p.what, p.device, p.n, p.file, p.memory].map((x) => h("td", {}, String(x))))))));
   };

@@ -40,7 +40,11 @@ export const LOAD_STYLE = `
 .llmviz .lv-load-bar span { background: var(--lv-c); min-width: 3px; }
 .llmviz .lv-load-key { display: flex; flex-wrap: wrap; gap: 0.15em 1.3em; margin: 0.35em 0 0; }
 .llmviz .lv-load-key i { display: inline-block; width: 0.8em; height: 0.8em; border-radius: 0.15em; background: var(--lv-c); margin-right: 0.4em; }
-.llmviz .lv-load-device { display: grid; grid-template-columns: minmax(4.5em, auto) minmax(0, 1fr); gap: 0.2em 0.7em; align-items: start; margin-bottom: 0.25em; }
+.llmviz .lv-load-device { display: grid; grid-template-columns: minmax(min(var(--lv-load-name, 4.5em), 30%), auto) minmax(0, 1fr); gap: 0.2em 0.7em; align-items: start; margin-bottom: 0.25em; }
+.llmviz .lv-load-held { grid-column: 2; margin-bottom: 0.5em; }
+.llmviz .lv-load-held .lv-load-bar { height: 0.8em; }
+.llmviz .lv-load-held .lv-load-key { font-size: max(13px, 0.9em); }
+.llmviz .lv-load-bar .lv-load-free { background: transparent; }
 .llmviz .lv-load-strip { display: flex; flex-wrap: wrap; gap: 2px; }
 .llmviz .lv-load-strip button { border: 1px solid var(--lv-c); border-radius: 0.2em; background: color-mix(in srgb, var(--lv-c) 16%, var(--lv-bg)); padding: 0 0.3em; min-width: 1.9em; cursor: pointer; font-size: max(13px, 0.9em); font-variant-numeric: tabular-nums; line-height: 1.6; }
 .llmviz .lv-load-strip button:hover, .llmviz .lv-load-strip button:focus { background: color-mix(in srgb, var(--lv-c) 38%, var(--lv-bg)); }
