@@ -154,7 +154,7 @@ export function loadZone(host) {
     weights.hidden = !places.length;
     const devices = [...new Set([...places.map((p) => p.device), ...held.map((m) => m.device)])];
     const focused = strips.contains(document.activeElement) ? document.activeElement.dataset.i : null;
-    strips.style.setProperty("--lv-load-name", `${Math.max(4.5, 0.58 * Math.max(...devices.map((d) => d.length)))}em`);
+    strips.style.setProperty("--lv-load-name", `${Math.max(4.5, 0.64 * Math.max(...devices.map((d) => d.length)))}em`);
     weightsHead.textContent = w.loaded ? "Layers and the devices they are on" : "Layers in the file";
     fill(strips, devices.map((d, k) => h("div", { class: "lv-load-device" }, h("b", {}, visible(d) || (w.loaded ? "not recorded" : "not loaded")),
       h("div", { class: `lv-load-strip lv-seg-${1 + (k % 5)}` }, places.map((p, i) => (p.device !== d ? null : h("button", { type: "button", tabindex: -1, "data-place": p.what, "data-i": i, "data-device": p.device, "aria-label": `${p.what === "input" ? "token embeddings" : p.what === "output" ? "output" : `layer ${p.what}`}, ${size(p.file)}, ${p.device || "no device"}` },
