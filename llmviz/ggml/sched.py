@@ -203,7 +203,7 @@ class Sched:
             for il, nodes in graph.by_layer()
         ]
         self._line = Line(self._runs, self.n_threads[0])
-        self._unseen = self._bind_unseen(graph, places)
+        self._unseen = self._bind_unseen(graph)
         self.graph = graph
 
     def _bind(self, node: Tensor, scopes: dict[int, BindScope]) -> Kernel | None:
@@ -211,11 +211,11 @@ class Sched:
             return copy_kernel(node)
         return self.backend_of(node).bind(node, scopes[id(node.home)])
 
-    def _bind_unseen(self, graph: Graph, places: dict[int, Backend]) -> list[Kernel]:
+    def _bind_unseen(self, graph: Graph) -> list[Kernel]:
         """What runs when nobody watches: for neighbours on a device that can, fewer launches."""
 
         def place(pair: tuple[Tensor, Kernel | None]) -> Backend | None:
-            backend = places.get(id(pair[0])) if pair[0].op != COPY_OP else None
+            backend = self._places.get(id(pair[0])) if pair[0].op != COPY_OP else None
             return backend if isinstance(backend, Joins) else None
 
         out: list[Kernel] = []
