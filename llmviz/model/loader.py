@@ -161,13 +161,14 @@ def _load_model(
     if not vocab_only:
         hparams = yield from load_hparams_steps(keys, arch, depth=depth)
     vocab: Vocab = yield from scope("load_vocab", 5, depth, Vocab.load_steps(gguf, depth=depth + 1))
-    loader = TensorLoader(file, not vocab_only and keeps_blocks(file, weights), mode)
+    placement = place(hparams.n_layer) if hparams is not None else Placement()
+    keeps = hparams is not None and keeps_blocks(file, weights, placement.on_real_devices)
+    loader = TensorLoader(file, keeps, mode)
     if hparams is None:
         return Model(gguf, arch, None, vocab, None, loader.tensors, found, mode)
 
     hparams.n_vocab = vocab.n_tokens
     hparams.origin["n_vocab"] = "tokenizer.ggml.tokens"
-    placement = place(hparams.n_layer)
     leaves = yield from scope(
         "load_tensors",
         6,

@@ -67,6 +67,12 @@ class Placement:
         """True where all layers and the output are on devices."""
         return self.n_gpu_layers > len(self.layers)
 
+    @property
+    def on_real_devices(self) -> bool:
+        """True where nothing but the input layer is computed by this processor's kernels."""
+        places = (*self.layers, self.output)
+        return all(home is not None and not home.is_simulated for home in places)
+
     def by_layer(self) -> dict[str, str]:
         """Device of the input, of each layer, and of the output."""
         places = {"input": None, **{str(il): home for il, home in enumerate(self.layers)}}

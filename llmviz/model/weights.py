@@ -15,7 +15,7 @@ __all__ = ["keeps_blocks"]
 _log = logging.getLogger("llmviz")
 
 
-def keeps_blocks(gguf: GGUF, weights: str) -> bool:
+def keeps_blocks(gguf: GGUF, weights: str, on_devices: bool = False) -> bool:
     """Settle what ``weights`` means for a file on this machine; compiles kernels where needed.
 
     Parameters
@@ -23,10 +23,15 @@ def keeps_blocks(gguf: GGUF, weights: str) -> bool:
     gguf : GGUF
     weights : str
         ``"f32"``, ``"quantized"`` or ``"auto"``, as for `llmviz.load`.
+    on_devices : bool
+        All layers lie on devices that multiply with blocks by themselves: then ``"auto"`` is
+        ``"quantized"``, and nothing is compiled for this processor.
     """
     types = sorted({t.type for t in gguf.tensor_infos.values() if t.type in DOTS})
     if weights == "f32" or not types:
         return False
+    if on_devices:
+        return True
     if weights == "quantized":
         if kernels.usable():
             kernels.compile_now(t for t in types if not kernels.warm([t]))

@@ -15,7 +15,7 @@ from llmviz.ggml.backends.cuda.library import BLOCK_TYPES, structs, type_source
 from llmviz.ggml.graph import Tensor, new_tensor
 from llmviz.ggml.types import GGMLType
 from tests.ggml.backends.cuda_shim import build
-from tests.ggml.backends.cuda_shim.device import blocks_on, compute_on, leaf_on
+from tests.ggml.backends.cuda_shim.device import SLACK, blocks_on, compute_on, leaf_on
 
 ALL = pytest.mark.parametrize("type_", BLOCK_TYPES, ids=lambda t: t.name)
 
@@ -80,7 +80,7 @@ def test_few_columns(cuda: Any, type_: GGMLType, m: int) -> None:
         dots.mul_mat(type_, raw, q, plain)
     else:
         plain = codes @ weights.T
-    assert (np.abs(found - plain) <= 2e-6 * size).all()
+    assert (np.abs(found - plain) <= 2e-6 * SLACK * size).all()
 
 
 @ALL
@@ -89,7 +89,7 @@ def test_many_columns_give_the_same_numbers(cuda: Any, type_: GGMLType) -> None:
     few = np.concatenate([product(cuda, type_, raw, x[i : i + 4]) for i in range(0, 20, 4)])
     many = product(cuda, type_, raw, x)
     size = np.abs(rounded(type_, x)) @ np.abs(decode(type_, raw)).T
-    assert (np.abs(many - few) <= 2e-6 * size).all()
+    assert (np.abs(many - few) <= 2e-6 * SLACK * size).all()
 
 
 def test_a_matrix_larger_than_a_tile(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +157,7 @@ def test_experts_in_blocks(cuda: Any, type_: GGMLType) -> None:
             np.testing.assert_allclose(found[t, e], exact, atol=1e-3 * np.abs(exact).max())
 
 
+@pytest.mark.usefixtures("cupy")
 @pytest.mark.skipif(sys.platform == "win32", reason="pages are guarded with mprotect")
 @ALL
 def test_last_row_at_the_end_of_memory(cuda: Any, type_: GGMLType) -> None:
@@ -197,11 +198,13 @@ def test_blocks_that_are_not_a_weight_alone(cuda: Any) -> None:
     assert not cuda.supports(ops.mul_mat(several, Tensor(GGMLType.F32, (64, 1, 2))))
 
 
+@pytest.mark.usefixtures("cupy")
 def test_structs_are_laid_out_as_the_compiler_does(cuda: Any) -> None:
     layouts = {**structs(build.everything()), **structs(type_source())}
     for kernel, struct in build.all_kernels().items():
         assert build.size(kernel) == layouts[struct].itemsize, struct
 
 
+@pytest.mark.usefixtures("cupy")
 def test_every_kernel_is_in_the_list(cuda: Any) -> None:
     assert build.names_in_source() == set(build.all_kernels())

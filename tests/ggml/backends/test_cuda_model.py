@@ -17,6 +17,7 @@ from llmviz.errors import DeviceMemoryError, LlmvizError, UnsupportedError
 from llmviz.generate import Generation
 from llmviz.sampling import Chain, Dist, Temp
 from tests.ggml.backends.cuda_shim import fake_cupy
+from tests.ggml.backends.cuda_shim.device import ON_GPU, SLACK
 from tests.tiny_archs import write_arch
 
 pytestmark = pytest.mark.filterwarnings("ignore:weights='quantized' is computed by numpy")
@@ -59,6 +60,13 @@ def kinds(tiny_model: Callable[..., str], tmp_path_factory: pytest.TempPathFacto
 TOLERANCE = {"gpt2": 1e-3, "bloom": 1e-3, "gemma3": 1e-3}
 
 
+def tolerance(name: str) -> float:
+    """Of a node, relative to its largest value."""
+    if ON_GPU and weights_of(name) == "quantized":
+        return 0.03  # sums rounded apart round some activations to another of 255 codes
+    return TOLERANCE.get(name, 2e-5) * SLACK
+
+
 def weights_of(name: str) -> str:
     return "quantized" if name in ("q4_1", "k_quants") else "f32"
 
@@ -85,7 +93,7 @@ def test_every_node_is_the_cpus(name: str, kinds: Any, cuda: Any) -> None:
     plain, expected = run(llmviz.load(path, weights=weights))
     there, nodes = run(on_cuda(cuda, path, weights=weights))
     for ours, right in zip(there, plain, strict=True):
-        assert np.abs(ours - right).max() <= TOLERANCE.get(name, 1e-5) * np.abs(right).max()
+        assert np.abs(ours - right).max() <= tolerance(name) * np.abs(right).max()
     worst = {}
     for key, right in expected.items():
         ours = nodes[key]
@@ -95,9 +103,7 @@ def test_every_node_is_the_cpus(name: str, kinds: Any, cuda: Any) -> None:
             np.testing.assert_array_equal(np.isfinite(ours), finite)
             difference = np.abs(ours[finite] - right[finite]).max(initial=0)
             worst[key] = difference / max(np.abs(right[finite]).max(initial=0), 1e-30)
-    assert max(worst.values()) < TOLERANCE.get(name, 2e-5), sorted(
-        worst.items(), key=lambda kv: -kv[1]
-    )[:5]
+    assert max(worst.values()) < tolerance(name), sorted(worst.items(), key=lambda kv: -kv[1])[:5]
     # all of the model is there: only the embeddings are looked up by the host
     n_splits = on_cuda(cuda, path, weights=weights).context(n_ctx=256).sched.n_splits
     assert n_splits <= 2
@@ -126,6 +132,7 @@ def test_nobody_watching_gives_the_same_bits(kinds: Any, cuda: Any) -> None:
         np.testing.assert_array_equal(a, c)
 
 
+@pytest.mark.usefixtures("cupy")
 def test_decoding_is_one_launch_once_it_is_recorded(kinds: Any, cuda: Any) -> None:
     ctx = on_cuda(cuda, kinds("dense")).context(n_ctx=256)
     launches = []
@@ -176,7 +183,7 @@ def test_an_edit_is_what_comes_after_it_reads(kinds: Any, cuda: Any) -> None:
             if event.name in ("l_out-0", "Vcur-1", "attn_inp_kq_mask"):
                 event.value = event.value * np.float32(1.5)
         results.append(ctx.get_logits_ith(-1).copy())
-    assert np.abs(results[0] - results[1]).max() < 1e-5 * np.abs(results[0]).max()
+    assert np.abs(results[0] - results[1]).max() < 1e-5 * SLACK * np.abs(results[0]).max()
 
 
 def test_coming_back_replays_the_same(kinds: Any, cuda: Any) -> None:
@@ -214,7 +221,7 @@ def test_keys_are_shifted_and_states_saved(kinds: Any, cuda: Any) -> None:
         ctx.memory.state_read(state)
         assert ctx.memory.state_write() == state
         states.append(len(state))
-    assert np.abs(results[0] - results[1]).max() < 1e-5 * np.abs(results[0]).max()
+    assert np.abs(results[0] - results[1]).max() < 1e-5 * SLACK * np.abs(results[0]).max()
     assert states[0] == states[1]
 
 
@@ -230,6 +237,7 @@ def test_layers_shared_with_the_cpu_and_between_two_devices(kinds: Any, cupy: An
             assert np.abs(ours - right).max() <= 1e-5 * np.abs(right).max()
 
 
+@pytest.mark.usefixtures("cupy")
 def test_what_does_not_fit_is_said(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_cupy.Device, "used", fake_cupy.MEMORY - 1000)
     with pytest.raises(DeviceMemoryError, match=r"CUDA0 has 0\.0 of 1,024\.0 MiB free, kv need"):
@@ -268,3 +276,21 @@ def test_sources_travel_with_the_package() -> None:
 
     assert {p.suffix for p in library.SOURCES.iterdir()} == {".cu", ".cuh"}
     assert library.SOURCES.is_relative_to(Path(llmviz.__file__).parent)
+
+
+@pytest.mark.usefixtures("cupy")
+def test_the_benchmark_runs(
+    tiny_model: Callable[..., str],
+    cuda: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from tests.benchmarks import bench_gpu
+
+    monkeypatch.setattr(bench_gpu, "COPY", 1 << 20)
+    few = ["--n-decode", "1", "--context", "1", "--prefill", "2", "--weights", "f32"]
+    bench_gpu.main(["--model", tiny_model(n_layer=1), *few])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[-8:]] == ["decode"] * 2 + ["prefill"] + [
+        "watching"
+    ] * 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,12 @@ from llmviz.ggml.graph import Tensor, new_tensor
 from llmviz.ggml.sched import Sched, never
 from llmviz.ggml.types import GGMLType
 from tests.ggml import graphs
+
+ON_GPU = bool(os.environ.get("LLMVIZ_GPU"))
+"""Whether the same tests run on a real device; ``make test-gpu`` sets it."""
+
+SLACK = 20 if ON_GPU else 1
+"""A device joins products and sums, and has functions of its own: so many times the rounding."""
 
 Leaf = Callable[[Any], Tensor]
 Build = Callable[[Leaf], Sequence[Tensor]]
