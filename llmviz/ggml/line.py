@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from llmviz.ggml.backends import kernels
 from llmviz.ggml.backends.backend import Kernel, Taped
+from llmviz.ggml.backends.kernels.tape import statistics_row
 from llmviz.ggml.graph import Tensor
+from llmviz.ggml.measure import NodeStatistics, measurable, measure
 
 __all__ = ["Line"]
 
@@ -37,28 +40,39 @@ class Line:
         self, runs: Sequence[tuple[int, list[tuple[Tensor, Kernel | None]]]], n_threads: int
     ) -> None:
         self.layers = [(il, [n for n, _ in run], [n.name for n, _ in run]) for il, run in runs]
-        bound = [pair for _, run in runs for pair in run]
-        rows, before = [], [0]  # rows of the tape before each node
+        self._bound = [pair for _, run in runs for pair in run]
+        self._n_threads = n_threads
         self._own: list[int] = []  # numbers of the nodes that are not on the tape
         self._kernels: list[Kernel] = []
-        for i, (_, kernel) in enumerate(bound):
-            if isinstance(kernel, Taped):
-                rows += kernel.rows
-            elif kernel is not None:
+        for i, (_, kernel) in enumerate(self._bound):
+            if kernel is not None and not isinstance(kernel, Taped):
                 self._own.append(i)
                 self._kernels.append(kernel)
+        self._tape, self._before = self._made(None)
+        self._measuring: tuple[int, Any, list[int]] | None = None
+
+    def _made(self, statistics: NodeStatistics | None) -> tuple[Any, list[int]]:
+        """The tape, and how many of its rows come before each node; measured after each or not."""
+        rows, before = [], [0]
+        for i, (node, kernel) in enumerate(self._bound):
+            if isinstance(kernel, Taped):
+                rows += kernel.rows
+                if statistics is not None and measurable(node):
+                    assert node.array is not None
+                    rows.append(statistics_row(node.array, statistics.table[i]))
             before.append(len(rows))
-        self._before = before
-        self._tape = kernels.load().tape(rows, n_threads) if rows else None
+        return kernels.load().tape(rows, self._n_threads) if rows else None, before
 
     def __len__(self) -> int:
         return len(self._before) - 1
 
-    def run(self, low: int, high: int) -> None:
-        """Compute nodes low .. high - 1."""
+    def run(self, low: int, high: int, statistics: NodeStatistics | None = None) -> None:
+        """Compute nodes low .. high - 1; with `statistics`, look at each one's values as well."""
         if low >= high:
             return
-        before, tape, own = self._before, self._tape, self._own
+        tape, before, own = self._tape, self._before, self._own
+        if statistics is not None and tape is not None:
+            tape, before = self._measured(statistics)
         first, last = bisect_left(own, low), bisect_left(own, high)
         if first == last:
             if tape is not None:
@@ -69,6 +83,15 @@ class Line:
                 if tape is not None:
                     tape.run(before[low], before[own[i]])
                 self._kernels[i]()
+                if statistics is not None and measurable(self._bound[own[i]][0]):
+                    statistics.table[own[i]] = measure(self._bound[own[i]][0].read())
                 low = own[i] + 1
             if tape is not None:
                 tape.run(before[low], before[high])
+
+    def _measured(self, statistics: NodeStatistics) -> tuple[Any, list[int]]:
+        """The tape that measures, made when it is first wanted."""
+        table = statistics.table.ctypes.data
+        if self._measuring is None or self._measuring[0] != table:
+            self._measuring = (table, *self._made(statistics))
+        return self._measuring[1:]

@@ -24,6 +24,7 @@ from llmviz.ggml.backends.backend import Backend, BindScope, Joins, Kernel
 from llmviz.ggml.copies import Copy, copies_of, copy_kernel
 from llmviz.ggml.graph import COPY_OP, Graph, Tensor
 from llmviz.ggml.line import Line
+from llmviz.ggml.measure import NodeStatistics, measurable, measure
 from llmviz.ggml.splits import assign, split
 
 __all__ = ["Aborted", "NodeTimes", "Sched", "Want", "never"]
@@ -96,6 +97,8 @@ class Sched:
         How the allocated graph lies in each of their arenas.
     times : NodeTimes or None
         Filled by every run where it is set.
+    statistics : NodeStatistics or None
+        Filled by every run where it is set.
     n_threads : tuple of (int, int)
         Threads of compiled kernels: for one column, and for several. 0 is all there are.
     compiled : bool
@@ -111,6 +114,7 @@ class Sched:
         self.plans: list[Plan] = []
         self._places: dict[int, Backend] = {}
         self.times: NodeTimes | None = None
+        self.statistics: NodeStatistics | None = None
         self.n_threads = (0, 0)
         self.compiled = False
         self._runs: list[tuple[int, list[tuple[Tensor, Kernel | None]]]] = []
@@ -264,8 +268,14 @@ class Sched:
         """
         if self.times is not None:
             self.times.begin(self.graph)
+        stats = self.statistics
+        if stats is not None:
+            stats.begin(self.graph)
         one_by_one = self.times is not None or abort is not None
         if want is never and not one_by_one:
+            if stats is not None:
+                self._line.run(0, len(self._line), stats)
+                return
             for run in self._unseen:
                 run()
             return
@@ -280,13 +290,13 @@ class Sched:
             # what nobody watches waits, and runs in one stretch with what comes after it
             for i, watched in enumerate(map(want, names) if want else repeat(True, len(nodes))):
                 if watched:
-                    self._line.run(pending, at + i + 1)
+                    self._line.run(pending, at + i + 1, stats)
                     pending = at + i + 1
                     yield from _show(nodes[i], inside)
             at += len(nodes)
             if il >= 0:
                 yield Event("exit", f"layer-{il}", depth, 13, il)
-        self._line.run(pending, at)
+        self._line.run(pending, at, stats)
 
     def _compute_one_by_one(
         self, want: Want | None, depth: int, abort: Callable[[], bool] | None
@@ -306,7 +316,9 @@ class Sched:
         depth: int,
         abort: Callable[[], bool] | None,
     ) -> Steps[None]:
-        for node, kernel in nodes:
+        stats = self.statistics
+        at = 0 if self.graph is None or stats is None else self.graph.nodes.index(nodes[0][0])
+        for i, (node, kernel) in enumerate(nodes, at):
             if abort is not None and abort():
                 raise Aborted
             start = 0 if self.times is None else perf_counter_ns()
@@ -316,6 +328,8 @@ class Sched:
             elif kernel is not None:
                 with np.errstate(all="ignore"):
                     kernel()
+            if stats is not None and measurable(node):
+                stats.table[i] = measure(node.read())
             if watched:
                 yield from _show(node, depth)
 

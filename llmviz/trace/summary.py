@@ -5,15 +5,15 @@ Only reads: nothing here changes or keeps the array it is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Slice", "Statistics", "as_matrix", "probabilities", "statistics"]
+from llmviz.ggml.measure import measure
 
-_CHUNK = 1 << 15  # values at a time: 256 KiB as float64, however large the tensor is
+__all__ = ["Slice", "Statistics", "as_matrix", "probabilities", "statistics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,40 +47,9 @@ def statistics(array: np.ndarray) -> Statistics:
     """
     if array.dtype.kind not in "fiub":
         raise TypeError(f"statistics need numbers, this array holds {array.dtype}")
-    flat = array.reshape(-1)  # a view where the layout allows it
-    room = np.empty(min(_CHUNK, flat.size), np.float64)  # reused: it stays in the processor's cache
-    nan = inf = finite = 0
-    low, high, total = np.inf, -np.inf, 0.0
-    for part, x in _parts(flat, room):
-        least, most = float(part.min()), float(part.max())
-        if np.isfinite(least) and np.isfinite(most):  # one NaN would have made both NaN
-            np.copyto(x, part)
-        else:
-            nan += int(np.isnan(part).sum())
-            inf += int(np.isinf(part).sum())
-            x = part[np.isfinite(part)].astype(np.float64)
-            if not x.size:
-                continue
-            least, most = float(x.min()), float(x.max())
-        finite += x.size
-        low, high, total = min(low, least), max(high, most), total + float(x.sum())
-    if not finite:
-        return Statistics(flat.size, nan, inf, None, None, None, None)
-    mean = total / finite
-    squares = 0.0
-    for part, x in _parts(flat, room):
-        np.subtract(part, mean, out=x, dtype=np.float64)
-        if nan or inf:
-            x[~np.isfinite(x)] = 0.0
-        squares += float(np.square(x, out=x).sum())
-    return Statistics(flat.size, nan, inf, low, high, mean, float(np.sqrt(squares / finite)))
-
-
-def _parts(flat: np.ndarray, room: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The values piece by piece, each with as much room for float64."""
-    for start in range(0, flat.size, _CHUNK):
-        part = flat[start : start + _CHUNK]
-        yield part, room[: part.size]
+    nan, inf, *figures = measure(array)
+    low, high, mean, std = (None if math.isnan(f) else f for f in figures)
+    return Statistics(array.size, int(nan), int(inf), low, high, mean, std)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,10 +44,22 @@ def _largest(x: Any, start: int, n: int) -> Any:
     return most
 
 
+@njit(**_SETTINGS, inline="always")
+def _any_nan(x: Any, start: int, n: int) -> Any:
+    found = 0
+    for j in range(start, start + n):
+        found |= x[j] != x[j]
+    return found != 0
+
+
 @njit(**_SETTINGS)
 def _row_q8(x: Any, q: Any, d: Any, s: Any) -> None:
     for b in range(d.shape[0]):
         start = 32 * b
+        if _any_nan(x, start, 32):  # it must not vanish: all that this block touches is none either
+            q[start : start + 32] = 0
+            d[b] = s[b] = np.nan
+            continue
         most = _largest(x, start, 32)
         scale = most / np.float32(127)
         inverse = np.float32(127) / most if most != 0 else np.float32(0)
@@ -81,6 +93,11 @@ def quantize_q8(args: int, first: int, n: int) -> None:
 def _row_q8_k(x: Any, q: Any, d: Any, s: Any) -> None:
     for b in range(d.shape[0]):
         start = 256 * b
+        if _any_nan(x, start, 256):
+            q[start : start + 256] = 0
+            s[16 * b : 16 * b + 16] = 0
+            d[b] = np.nan
+            continue
         most = _largest(x, start, 256)
         if most == 0:
             d[b] = 0

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ALONE", "Pace", "Range", "Row", "Tape", "barriers"]
+__all__ = ["ALONE", "Pace", "Range", "Row", "Tape", "barriers", "statistics_row"]
 
 Range = tuple[int, int]
 """Addresses: the first, and one after the last."""
@@ -90,6 +90,19 @@ def barriers(rows: Sequence[Row]) -> list[bool]:
         since.append(row)
         out.append(wait)
     return out
+
+
+def statistics_row(x: np.ndarray, out: np.ndarray) -> Row:
+    """Look at a node's values, float32 and contiguous, when they have just been computed.
+
+    Parameters
+    ----------
+    out : ndarray of float64, [6]
+        See `llmviz.ggml.measure.FIELDS`.
+    """
+    at, to = x.ctypes.data, out.ctypes.data
+    reads, writes = ((at, at + x.nbytes),), ((to, to + out.nbytes),)
+    return Row("statistics", 1, (at, to, x.size), ALONE, reads, writes, keep=(x, out))
 
 
 class Tape:

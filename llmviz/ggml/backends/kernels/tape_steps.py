@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
-from llmviz.ggml.backends.kernels import activations, many, ops
+from llmviz.ggml.backends.kernels import activations, many, ops, statistics
 from llmviz.ggml.backends.kernels.calls import arg, float_arg, pointer
 from llmviz.ggml.backends.kernels.mul_mat import KERNELS
 from llmviz.ggml.backends.kernels.vector_math import soft_max_row
@@ -92,6 +92,7 @@ OPS: dict[str, Callable[[int, int, int], None]] = {
     "quantize_256": activations.quantize_q8_k,
     "rotate": many.rotate,
     "soft_max": soft_max,
+    "statistics": statistics.statistics,
     "store": many.store_half,
     "swiglu": many.swiglu,
 }

@@ -151,3 +151,18 @@ def test_an_edit_reaches_what_comes_after(compiled: None, tiny_model: Callable[.
             if event.name == "l_out-0":
                 found.append(event.value.copy())
     assert np.array_equal(found[2], 2 * found[0]) and not np.array_equal(found[1], found[3])
+
+
+@pytest.mark.parametrize("group", [32, 256])
+def test_nan_is_not_lost_in_eight_bits(compiled: None, group: int) -> None:
+    """One value that is no number makes its whole group none, in both forms; others stay."""
+    from llmviz.ggml import dots
+    from llmviz.ggml.backends import kernels
+
+    x = np.ones((2, 512), np.float32)
+    x[0, 300] = np.nan
+    plain, made = dots.Activations.empty(2, 512, group), dots.Activations.empty(2, 512, group)
+    with np.errstate(invalid="ignore"):
+        (dots.quantize_q8 if group == 32 else dots.quantize_q8_k)(x, plain)
+    kernels.load().quantize(x, made)
+    assert np.array_equal(np.isnan(made.d), np.isnan(plain.d)) and np.isnan(made.d).sum() == 1
