@@ -4,6 +4,7 @@
 #   make test     run the tests
 #   make check    lint, format and types
 #   make bench    measure speed
+#   make gpu-check  test-gpu and bench-gpu, on a machine with a CUDA device
 #   make parity   measure agreement with llama.cpp, write docs/parity.md
 #
 # Settings: PYTHON=python3.12  VENV=.venv  MODEL=smollm2-135m
@@ -21,11 +22,11 @@ PARITY_ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: lab test check format bench parity model chromium clean help
+.PHONY: lab test check format bench test-gpu bench-gpu gpu-check parity model chromium clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '3,10p' Makefile | sed 's/^# \{0,1\}//'
+	@sed -n '3,11p' Makefile | sed 's/^# \{0,1\}//'
 
 # -- set-up: a stamp for each set of packages, renewed when pyproject.toml changes ---------------
 
@@ -91,6 +92,20 @@ bench: $(VENV)/.test model chromium
 	$(BIN)/python tests/benchmarks/bench_engine.py $(BENCH_ARGS)
 	$(BIN)/python tests/benchmarks/bench_panel.py $(BENCH_ARGS)
 	$(BIN)/python tests/benchmarks/bench_graph.py
+
+# On a machine with a CUDA device: docs/gpu.md.
+$(VENV)/.cuda: pyproject.toml | $(VENV)/.test
+	$(PIP) install --quiet --editable '.[lab,test,cuda]'
+	@touch $@
+
+test-gpu: $(VENV)/.cuda model
+	$(BIN)/python tests/gpu_check.py tests
+
+bench-gpu: $(VENV)/.cuda model
+	$(BIN)/python tests/gpu_check.py bench $(BENCH_ARGS)
+
+gpu-check: $(VENV)/.cuda model
+	$(BIN)/python tests/gpu_check.py all $(BENCH_ARGS)
 
 # Every figure in docs/parity.md is measured here.
 parity: $(VENV)/.test model
