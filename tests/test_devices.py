@@ -83,16 +83,15 @@ def test_every_placement_gives_the_same_bits(name: str, kinds: Any) -> None:
 
 
 @pytest.mark.parametrize("kv", ["f32", "bf16", "q8_0"])
-def test_every_type_of_cache(kv: str, kinds: Any) -> None:
-    path = kinds("dense")
+def test_every_type_of_cache(kv: str, tiny_model: Callable[..., str]) -> None:
+    path = tiny_model(n_layer=3, head_dim=32)
     params = {"type_k": kv, "type_v": kv}
-    if kv == "q8_0":
-        path = kinds("windows")  # its heads are whole blocks
-        if llmviz.load(path).hparams.n_embd_head_k % 32:
-            params = {"type_k": "f16", "type_v": "f32"}
     expected, _ = logits(llmviz.load(path), **params)
-    model = llmviz.load(path, devices=two(), n_gpu_layers=3)
-    assert logits(model, **params)[0] == expected
+    a, b = two()
+    model = llmviz.load(path, devices=[a, b], n_gpu_layers=3)
+    found, ctx = logits(model, **params)
+    assert found == expected
+    assert a.used["kv"] + b.used["kv"] == ctx.memory.total_size() * 2 // 3  # layer 0 is the host's
 
 
 def test_a_kernel_only_reads_what_lies_on_its_device(kinds: Any) -> None:
@@ -155,6 +154,45 @@ def test_an_edit_on_a_device_is_what_comes_after_it_reads(kinds: Any) -> None:
                 event.value = event.value * np.float32(1.5)
         results.append(ctx.get_logits_ith(-1).tobytes())
     assert results[0] == results[1]
+
+
+def test_an_edited_copy_is_what_its_own_device_reads(kinds: Any) -> None:
+    """The source keeps its value, and so does who reads that."""
+    model = llmviz.load(kinds("dense"), devices=two(), n_gpu_layers=-1)
+    runs: list[dict[str, bytes]] = [{}, {}]
+    for edit, seen in enumerate(runs):
+        ctx = model.context(n_ctx=256)
+        for event in ctx.decode_steps(Batch.get_one(PROMPT[:9])):
+            if edit and event.name == "GPU1 (simulated)#l_out-2#0":
+                event.value = np.zeros_like(event.value)
+            if event.kind == "node":
+                seen[event.name] = np.array(event.value).tobytes()
+    changed = [name for name, value in runs[0].items() if value != runs[1][name]]
+    assert "l_out-2" not in changed and "attn_norm-2" not in changed
+    assert {"norm-3", "attn_norm-3", "l_out-4", "result_output"} <= set(changed)
+
+
+def test_the_lens_computes_where_the_weights_are(kinds: Any) -> None:
+    from llmviz.trace.lens import LogitLens
+
+    for params in ({}, {"devices": two(), "n_gpu_layers": 3}):
+        model = llmviz.load(kinds("tied"), **params)
+        ctx = model.context(n_ctx=256)
+        for event in ctx.decode_steps(Batch.get_one(PROMPT[:9])):
+            if event.name == "l_out-4":
+                last = np.array(event.value)[-1]
+        np.testing.assert_array_equal(LogitLens(model)(last), ctx.get_logits_ith(-1))
+
+
+def test_a_saved_trace_knows_the_copies(kinds: Any, tmp_path: Path) -> None:
+    model = llmviz.load(kinds("dense"), devices=two(), n_gpu_layers=-1)
+    dbg = Debugger(model, "hello", chain=Chain([Temp(0.8), Dist(3)]), n_predict=2, n_ctx=256)
+    dbg.run()
+    dbg.save(tmp_path / "run.zarr.zip")
+    with llmviz.open_trace(tmp_path / "run.zarr.zip") as trace:
+        names = [t.name for t in trace.ctx.graph.gf.nodes]
+    assert names == [t.name for t in dbg.ctx.graph.gf.nodes]
+    assert "GPU1 (simulated)#l_out-2#0" in names
 
 
 def test_coming_back_replays_the_same(kinds: Any) -> None:
