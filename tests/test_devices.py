@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,16 @@ def test_arenas_never_grow_after_the_context_was_made(kinds: Any) -> None:
     for _ in range(8):
         ctx.decode(Batch.get_one(PROMPT))
     assert (a.used["compute"], b.used["compute"]) == before
+
+
+def test_splits_without_devices_are_llama_cpps(kinds: Any, llamacpp: Any) -> None:
+    with llamacpp.Reference(kinds("tied"), n_ctx=256) as reference:
+        said = "".join(line.text for line in reference.log)
+    _, ctx = logits(llmviz.load(kinds("tied")))
+    assert f"splits = {ctx.sched.n_splits}," in said
+    layers = re.findall(r"layer +\d+ assigned to device (\w+)", said)
+    by_layer = ctx.model.placement.by_layer()
+    assert layers == [by_layer[str(il)] for il in range(5)] + [by_layer["output"]]
 
 
 # devices that are given

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from llmviz.errors import DeviceMemoryError
 from llmviz.ggml.graph import COPY_OP, Graph, Tensor
 from llmviz.ggml.types import TYPES
 
@@ -152,8 +153,22 @@ class Allocator:
             if self.home is None:
                 self.arena = np.empty(layout.size, np.uint8)
             else:
-                self.arena = self.home.alloc(layout.size, "compute")
+                self.arena = self._there(self.home, layout.size)
         return layout
+
+    @staticmethod
+    def _there(home: Backend, size: int) -> Any:
+        try:
+            return home.alloc(size, "compute")
+        except DeviceMemoryError as error:
+            raise DeviceMemoryError(
+                f"{error} for the results of this graph, which is larger than those that the "
+                "context was made for: ask for the logits of fewer tokens at once, or make it with "
+                "a smaller n_ubatch",
+                device=error.device,
+                needed=error.needed,
+                free=error.free,
+            ) from None
 
     def alloc(self, graph: Graph, outputs: Iterable[Tensor] = ()) -> Plan:
         """Give every tensor of `graph` that lies here its memory; an earlier graph's values become

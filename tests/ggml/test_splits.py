@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from llmviz.errors import UnsupportedError
+from llmviz.errors import DeviceMemoryError, UnsupportedError
 from llmviz.events import drain
 from llmviz.ggml import ops
 from llmviz.ggml.backends.cpu import CPU
@@ -256,6 +256,29 @@ def test_memory_of_every_device_is_measured_before_it_is_taken() -> None:
     sched.alloc_graph(graph, [out])
     assert [a.used["compute"], b.used["compute"]] == sizes[:2]
     assert [x.size for x in sched.allocators] == sizes
+
+
+def test_a_graph_that_outgrows_the_device_is_refused_and_the_next_one_runs() -> None:
+    gpu = SimulatedDevice(4096)
+    home = weight("w", gpu)
+    sched = Sched([gpu, CPU()])
+
+    def graph(rows: int) -> tuple[Tensor, Tensor, Graph]:
+        x = new_tensor(GGMLType.F32, N, rows, name="x", is_input=True)
+        out = ops.mul_mat(home, x).set_name("out")
+        return x, out, graph_of(out)
+
+    _, out, small = graph(2)
+    sched.reserve(small, [out])
+    _, out, large = graph(300)
+    with pytest.raises(DeviceMemoryError, match="logits of fewer tokens"):
+        sched.alloc_graph(large, [out])
+    x, out, again = graph(2)
+    sched.alloc_graph(again, [out])
+    x.write(np.ones((2, N), np.float32))
+    drain(sched.compute(never))
+    assert home.array is not None
+    np.testing.assert_allclose(out.read(), np.ones((2, N)) @ home.array.T, rtol=1e-6)
 
 
 def homes(tensors: Iterable[Tensor]) -> list[str]:

@@ -23,6 +23,8 @@ from llmviz.ggml.graph import Tensor
 
 __all__ = ["SimulatedDevice", "Traffic"]
 
+_NEED = {"weights": "weights need", "kv": "a KV cache needs", "compute": "compute buffers need"}
+
 OFFLOAD_BATCH = 32
 """Tokens from which on a weight is worth copying. ↔ GGML_OP_OFFLOAD_MIN_BATCH"""
 
@@ -120,7 +122,7 @@ class SimulatedDevice:
         """See `backend.Backend`."""
         if nbytes > self.free:
             raise DeviceMemoryError(
-                f"{self.name} has {_mib(self.free)} of {_mib(self.memory)} free, {usage} need "
+                f"{self.name} has {_mib(self.free)} of {_mib(self.memory)} free, {_NEED[usage]} "
                 f"{_mib(nbytes)}",
                 device=self.name,
                 needed=nbytes,
