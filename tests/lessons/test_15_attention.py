@@ -23,9 +23,9 @@ def test_grades(run):
         {
             "next": (" river", " stone"),
             "mask": (np.tri(5, dtype=bool), ~np.tri(5, dtype=bool)),
-            "first-row": (0.5, 1),
             "look": (words[4], words[5]),
             "off": (0, 2),
+            "told": (0, 1),
             "gqa": (0, run.names["model"].hparams.n_head_kv(0) - 1),
             "by-hand": (np.zeros_like(run.names["result"]),),
         }
@@ -43,10 +43,12 @@ def test_the_heads_do_what_it_says(run):
     assert names["whole"] > 0.8 and names["chance"](names["one_off"]) > 0.3, "one can be missed"
     assert len(names["twins"]) > 1, "because there are others"
     assert names["chance"](names["without"](*names["twins"])) < 0.1, "all of them are"
-    assert all(il < names["layer"] for il, _ in names["back"])
-    blind, twins = names["shares"](names["blind"]), names["twins"]
-    assert sum(blind[who] for who in twins) < 0.8 * sum(twins.values()), "they need those before"
-    assert names["chance"](names["blind"]) < 0.5
+    back = names["back"]
+    assert back[0] < names["layer"] and back not in names["twins"]
+    assert names["shares"](names["dbg"])[back] < 0.3, "it does not look there itself"
+    assert names["chance"](names["back_off"]) < 0.3, "yet without it the word is lost"
+    blind, twins = names["shares"](names["back_off"]), names["twins"]
+    assert sum(blind[who] for who in twins) < 0.8 * sum(twins.values()), "they need that mark"
 
 
 def test_what_it_shows(run):
