@@ -299,6 +299,9 @@ class Graph:
     splits: list[Split] = field(default_factory=list)
     _visited: set[int] = field(default_factory=set)
 
+    def __repr__(self) -> str:
+        return f"<Graph {len(self.nodes)} nodes, {len(self.leafs)} leafs>"
+
     def build_forward_expand(self, tensor: Tensor) -> None:
         """Append `tensor` and everything it needs that is not yet there, sources first, left to
         right.

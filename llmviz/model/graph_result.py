@@ -75,6 +75,9 @@ class GraphResult:
     t_logits: Tensor | None = None
     _live: list[GraphInput] | None = None
 
+    def __repr__(self) -> str:
+        return f"<GraphResult of {self.params.ubatch.n_tokens} tokens, {self.gf!r}>"
+
     @property
     def live_inputs(self) -> list[GraphInput]:
         """The inputs that some node reads; known once the graph has memory.

@@ -58,6 +58,8 @@ def test_what_it_shows(run):
     assert "no 'kq-0' was computed" in run.printed["14-refused"]
     assert [v.view_name for v in run.views()] == ["graph"]
     assert run.names["dbg"].here.name == "kq_soft_max-0"
+    assert repr(run.names["graph"]).startswith("<Graph 150 nodes"), "short, where one asks for it"
+    assert len(repr(run.names["wide"].graph)) < 120
     apart, together = (
         float(line.split()[-2].replace(",", "")) for line in run.printed["14-memory"].splitlines()
     )
