@@ -15,6 +15,7 @@ import llmviz
 from llmviz.batch import Batch
 from llmviz.errors import DeviceMemoryError, LlmvizError, UnsupportedError
 from llmviz.generate import Generation
+from llmviz.ggml.sched import never
 from llmviz.sampling import Chain, Dist, Temp
 from tests.ggml.backends.cuda_shim import fake_cupy
 from tests.ggml.backends.cuda_shim.device import ON_GPU, SLACK
@@ -118,14 +119,10 @@ def test_half_floats_in_the_cache(kinds: Any, cuda: Any) -> None:
         )  # a last bit may round apart
 
 
-def never(name: str) -> bool:
-    return False
-
-
 def test_nobody_watching_gives_the_same_bits(kinds: Any, cuda: Any) -> None:
     model = on_cuda(cuda, kinds("q4_1"), weights="quantized")
     seen, _ = run(model)
-    unseen, _ = run(model, llmviz.ggml.sched.never)
+    unseen, _ = run(model, never)
     some, _ = run(model, lambda name: name == "l_out-0")
     for a, b, c in zip(seen, unseen, some, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -229,12 +226,13 @@ def test_layers_shared_with_the_cpu_and_between_two_devices(kinds: Any, cupy: An
     from llmviz.ggml.backends.cuda.device import CUDA
 
     plain, _ = run(llmviz.load(kinds("dense")))
-    for devices, n in (([CUDA()], 2), ([CUDA(0), CUDA(1)], -1)):
-        split = [1.0] * len(devices)
-        model = llmviz.load(kinds("dense"), devices=devices, n_gpu_layers=n, tensor_split=split)
-        there, _ = run(model, llmviz.ggml.sched.never)
-        for ours, right in zip(there, plain, strict=True):
-            assert np.abs(ours - right).max() <= 1e-5 * np.abs(right).max()
+    with fake_cupy.installed(n_devices=2):
+        for devices, n in (([CUDA(1)], 2), ([CUDA(0), CUDA(1)], -1)):
+            split = [1.0] * len(devices)
+            places = {"devices": devices, "n_gpu_layers": n, "tensor_split": split}
+            there, _ = run(llmviz.load(kinds("dense"), **places), never)
+            for ours, right in zip(there, plain, strict=True):
+                assert np.abs(ours - right).max() <= 1e-5 * np.abs(right).max()
 
 
 @pytest.mark.usefixtures("cupy")

@@ -87,24 +87,22 @@ class Recording:
         self._has_run = False
 
     def __call__(self) -> None:
-        if self.graph is not None:
-            self.graph.launch(self.cuda.stream)
-            return
-        if not (self.recordable and self.cuda.records and self._has_run):
+        with self.cuda.active():
+            if self.graph is None and self.recordable and self.cuda.records and self._has_run:
+                self.graph = self._record()
+            if self.graph is not None:
+                self.graph.launch(self.cuda.stream)
+                return
             for launch in self.launches:
                 launch()
             self._has_run = True
-            return
-        self.graph = self._record()
-        self.graph.launch(self.cuda.stream)
 
     def _record(self) -> Any:
         stream = self.cuda.stream
-        with self.cuda.active():
-            stream.begin_capture()
-            try:
-                for launch in self.launches:
-                    launch()
-            finally:
-                graph = stream.end_capture()  # a stream that goes on recording is of no use
+        stream.begin_capture()
+        try:
+            for launch in self.launches:
+                launch()
+        finally:
+            graph = stream.end_capture()  # a stream that goes on recording is of no use
         return graph

@@ -98,7 +98,7 @@ class CUDA:
         self.gelu_table: Any = None  # made when the first GELU is bound
         with self.cupy.cuda.Device(index):
             self.stream = self.cupy.cuda.Stream(non_blocking=True)
-        self.library = Library(self.cupy, self.stream)
+        self.library = Library(self.cupy, self.stream, index)
 
     def __repr__(self) -> str:
         return f"<CUDA {self.name!r}, {self.device.description}>"
@@ -191,7 +191,7 @@ class CUDA:
                 whole = self.cupy.ndarray(array.shape, array.dtype)
                 whole.set(host, stream=self.stream)
                 array[...] = whole
-            self.stream.synchronize()  # `host` may go once it has been read
+        # CUDA has read ordinary host memory when the call returns: `host` may go
 
     def get(self, array: Any) -> np.ndarray:
         """See `backend.Backend`."""
@@ -212,7 +212,6 @@ class CUDA:
         """See `backend.Backend`."""
         with self.active():
             array[self._indices(where)] = self.cupy.asarray(np.asarray(value, array.dtype))
-            self.stream.synchronize()
 
     def _indices(self, where: tuple[Any, ...]) -> tuple[Any, ...]:
         """The same with arrays of the device."""
@@ -229,6 +228,7 @@ class CUDA:
         source.device.synchronize()  # whatever computes it runs in another stream
         with self.active():
             array.data.copy_from_device_async(source.data, array.nbytes, self.stream)
+            self.stream.synchronize()  # the source's stream may write there next
         return True
 
     def synchronize(self) -> None:

@@ -20,7 +20,6 @@ from llmviz.ggml.types import GGMLType
 __all__ = ["BLOCK_TYPES", "KERNELS", "Launch", "Library", "base_source", "structs", "type_source"]
 
 SOURCES = Path(__file__).parent / "sources"
-OPTIONS = ("--std=c++17",)
 
 BLOCK_TYPES: dict[GGMLType, int] = {
     GGMLType.Q4_0: 32,
@@ -136,13 +135,15 @@ class Launch:
 
     Attributes
     ----------
+    device : cupy.cuda.Device or None
+        What to make the current device first; None where there is only one.
     keep : tuple
         What must live as long: arrays that only the arguments' addresses point to.
     recordable : bool
         Whether it may be called while a stream is recorded.
     """
 
-    __slots__ = ("args", "function", "grid", "keep", "stream", "threads")
+    __slots__ = ("args", "device", "function", "grid", "keep", "stream", "threads")
 
     recordable = True
 
@@ -153,13 +154,18 @@ class Launch:
         threads: tuple[int, int, int],
         args: np.ndarray,
         stream: Any,
+        device: Any,
         keep: tuple[Any, ...],
     ) -> None:
         self.function, self.grid, self.threads = function, grid, threads
-        self.args, self.stream, self.keep = (args,), stream, keep
+        self.args, self.stream, self.device, self.keep = (args,), stream, device, keep
 
     def __call__(self) -> None:
-        self.function(self.grid, self.threads, self.args, stream=self.stream)
+        if self.device is None:
+            self.function(self.grid, self.threads, self.args, stream=self.stream)
+            return
+        with self.device:
+            self.function(self.grid, self.threads, self.args, stream=self.stream)
 
 
 class Library:
@@ -170,14 +176,18 @@ class Library:
     cupy : module
     stream : cupy.cuda.Stream
         Where everything is launched.
+    index : int
+        The stream's device.
     """
 
-    def __init__(self, cupy: Any, stream: Any) -> None:
+    def __init__(self, cupy: Any, stream: Any, index: int) -> None:
         self.cupy = cupy
         self.stream = stream
+        several = cupy.cuda.runtime.getDeviceCount() > 1
+        self._device = cupy.cuda.Device(index) if several else None
         self._functions: dict[str, Any] = {}
         self._structs: dict[str, str] = dict(KERNELS)
-        self._module = cupy.RawModule(code=base_source(), options=OPTIONS)
+        self._module = cupy.RawModule(code=base_source())
         self._modules: dict[GGMLType, Any] = {}
 
     def launch(
@@ -206,7 +216,8 @@ class Library:
         function = self._function(name, type_)
         args = np.zeros(1, _layouts()[self._structs[name]])
         _fill(args[0], fields)
-        return Launch(function, _three(grid), _three(threads), args, self.stream, keep)
+        sizes = _three(grid), _three(threads)
+        return Launch(function, *sizes, args, self.stream, self._device, keep)
 
     def _function(self, name: str, type_: GGMLType | None) -> Any:
         if name not in self._functions:
@@ -214,7 +225,7 @@ class Library:
             if type_ is not None:
                 if type_ not in self._modules:
                     source = type_source(type_)
-                    self._modules[type_] = self.cupy.RawModule(code=source, options=OPTIONS)
+                    self._modules[type_] = self.cupy.RawModule(code=source)
                     self._structs.update(type_kernels(type_))
                 module = self._modules[type_]
             self._functions[name] = module.get_function(name).kernel

@@ -211,6 +211,7 @@ class Graph:
 
     def launch(self, stream: Stream) -> None:
         stream.must_not_record("a launch")
+        assert Device.current.id == stream.device.id
         stream.n_launches += 1
         self.n_launched += 1
         for call in self.calls:
@@ -249,9 +250,8 @@ Stream.current = Stream()
 class RawModule:
     """cupy.RawModule: any source is the one that the shim was built from."""
 
-    def __init__(self, *, code: str, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, code: str) -> None:
         self.code = code
-        assert all(option.startswith("-") for option in options)
 
     def get_function(self, name: str) -> SimpleNamespace:
         if name not in build.all_kernels():
@@ -262,6 +262,7 @@ class RawModule:
                 raise RuntimeError(f"CUDA_ERROR_NOT_FOUND: {name} was not asked for")
 
         def call(grid: Any, threads: Any, args: Any, *, stream: Stream) -> None:
+            assert Device.current.id == stream.device.id, "launched with another device current"
             (struct,) = args
             assert isinstance(struct, np.ndarray) and struct.size == 1
             assert struct.nbytes == build.size(name)
@@ -283,6 +284,7 @@ def sgemm(
 ) -> None:  # fmt: skip
     """cublasSgemm."""
     Stream.current.must_not_record("cuBLAS")
+    assert Device.current.id == Stream.current.device.id
     assert Stream.current.ptr and handle == 7
     left = _matrix(a, k, m, lda).T if transa else _matrix(a, m, k, lda)
     right = _matrix(b, n, k, ldb).T if transb else _matrix(b, k, n, ldb)
