@@ -13,6 +13,7 @@ import numpy as np
 from llmviz.errors import GGUFError, LoadCancelled
 from llmviz.events import Event, Steps
 from llmviz.ggml import quants
+from llmviz.ggml.backends import kernels
 from llmviz.ggml.dots import DOTS
 from llmviz.ggml.graph import Tensor
 from llmviz.ggml.types import TYPES, GGMLType
@@ -201,7 +202,9 @@ class TensorLoader:
     def _keeps(self, tensor: ModelTensor) -> bool:
         is_matrix = tensor.ne[1] > 1 and all(n == 1 for n in tensor.ne[2:])
         is_experts = tensor.name.endswith("_exps.weight") and len(tensor.shape) == 3
-        return self.keeps_blocks and tensor.type in DOTS and (is_matrix or is_experts)
+        if is_experts:
+            return self.keeps_blocks and tensor.type in DOTS
+        return self.keeps_blocks and tensor.type in kernels.kept() and is_matrix
 
     @contextmanager
     def skipping(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ import logging
 import warnings
 
 from llmviz.ggml.backends import kernels
-from llmviz.ggml.dots import DOTS
 from llmviz.ggml.types import TYPES
 from llmviz.gguf import GGUF
 
@@ -27,7 +26,8 @@ def keeps_blocks(gguf: GGUF, weights: str, on_devices: bool = False) -> bool:
         All layers lie on devices that multiply with blocks by themselves: then ``"auto"`` is
         ``"quantized"``, and nothing is compiled for this processor.
     """
-    types = sorted({t.type for t in gguf.tensor_infos.values() if t.type in DOTS})
+    kept = kernels.kept()
+    types = sorted({t.type for t in gguf.tensor_infos.values() if t.type in kept})
     if weights == "f32" or not types:
         return False
     if on_devices:

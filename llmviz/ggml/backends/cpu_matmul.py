@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from llmviz.ggml.backends import cpu_blocks, kernels
+from llmviz.ggml.backends import cpu_blocks, cpu_halfs, kernels
 from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
+from llmviz.ggml.dots import DOTS
 from llmviz.ggml.graph import Tensor
 
 __all__ = ["hadamard"]
@@ -16,8 +17,11 @@ __all__ = ["hadamard"]
 def _bind_mul_mat(node: Tensor, scope: BindScope) -> Kernel:
     if node.params.get("hadamard"):
         return _bind_hadamard(node)
-    if node.src[0].blocks is not None:
+    weight = node.src[0]
+    if weight.blocks is not None and weight.type in DOTS:
         return cpu_blocks.bind_mul_mat(node, scope)
+    if weight.blocks is not None and cpu_halfs.is_product(weight):
+        return cpu_halfs.bind_mul_mat(node, scope)
     a, b, out = float_of(node.src[0]), float_of(node.src[1]), array_of(node)
     if a.ndim == 1:  # a single row
         a = a[None]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from llmviz.ggml import dots
-from llmviz.ggml.backends import kernels
+from llmviz.ggml.backends import cpu_halfs, kernels
 from llmviz.ggml.backends.backend import BindScope
 from llmviz.ggml.backends.cpu_base import array_of, float_of
 from llmviz.ggml.backends.kernels.tape import ALONE, Range, Row
@@ -129,6 +129,8 @@ def _mul_mat(node: Tensor, scope: BindScope) -> list[Row] | None:
     x = float_of(node.src[1])
     if raw is None or out.size != len(raw) or not _plain(x):
         return None
+    if cpu_halfs.is_product(weight):
+        return _halfs(weight, x, out)
     if not kernels.load().supports(weight.type):
         return None
     q, rows = _quantized(x, node.src[1], dots.group_of(weight.type), scope)
@@ -136,6 +138,17 @@ def _mul_mat(node: Tensor, scope: BindScope) -> list[Row] | None:
     numbers = (_at(raw), raw.strides[0], 0, n_blocks, *map(_at, q), 0, 0, 0, 1, _at(out), 0)
     n, step = len(raw), TYPES[weight.type].name
     return [*rows, _row(step, n, numbers, tuple(q), (out,), ("rows", n), raw.nbytes)]
+
+
+def _halfs(weight: Tensor, x: np.ndarray, out: np.ndarray) -> list[Row]:
+    """A product with half floats, the column rounded to them first."""
+    raw, name = weight.blocks, TYPES[weight.type].name
+    assert raw is not None
+    rounded = np.empty(x.size, np.float32)
+    first = _row(f"round_{name}", 1, (_at(x), _at(rounded), x.size), (x,), (rounded,))
+    n = len(raw)
+    numbers = (_at(raw), raw.strides[0], n, x.size, _at(rounded), 1, _at(out))
+    return [first, _row(name, n, numbers, (rounded,), (out,), ("rows", n), raw.nbytes)]
 
 
 def _quantized(

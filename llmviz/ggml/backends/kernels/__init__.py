@@ -21,17 +21,20 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmviz.ggml.dots import DOTS
 from llmviz.ggml.types import TYPES, GGMLType
 
 if TYPE_CHECKING:
     from llmviz.ggml.backends.kernels.compiled import Kernels
 
 __all__ = [
+    "HALFS",
     "allowed",
     "cache_folder",
     "cached_on_disk",
     "compile_now",
     "exact",
+    "kept",
     "load",
     "supported",
     "usable",
@@ -42,6 +45,9 @@ __all__ = [
 SETTING = "LLMVIZ_KERNELS"
 """Environment variable; ``off`` keeps everything on numpy, ``exact`` on llama.cpp's order."""
 
+HALFS = frozenset({GGMLType.F16, GGMLType.BF16})
+"""Types without blocks that there are compiled products with."""
+
 _log = logging.getLogger("llmviz")
 
 
@@ -49,6 +55,11 @@ def allowed() -> bool:
     """Whether kernels may be used: numba is installed, and the environment does not forbid it."""
     off = os.environ.get(SETTING, "").lower() in ("off", "0", "no")
     return not off and importlib.util.find_spec("numba") is not None
+
+
+def kept() -> frozenset[GGMLType]:
+    """Types of matrices that products can be made with as a file has them."""
+    return frozenset(DOTS) | HALFS if usable() else frozenset(DOTS)
 
 
 def exact() -> bool:

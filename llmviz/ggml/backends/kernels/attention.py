@@ -18,7 +18,15 @@ from llmviz.ggml.backends.kernels.calls import arg, pointer
 from llmviz.ggml.backends.kernels.emit import F32, Emitter, Value, vec
 from llmviz.ggml.backends.kernels.ops import _dot, _float_at, _half_value
 
-__all__ = ["FIELDS", "attend", "attend_apart", "tokens_at_a_time"]
+__all__ = [
+    "FIELDS",
+    "TOKENS",
+    "attend",
+    "attend_apart",
+    "multiply",
+    "multiply_one",
+    "tokens_at_a_time",
+]
 
 FIELDS = (
     "matrices",  # address of float32[n_head_kv, n_rows, k]
@@ -96,7 +104,7 @@ def _dots_of(n_tokens: int) -> Any:
     return intrinsic(dots)
 
 
-_multiply_one, _multiply = _dots_of(1), _dots_of(TOKENS)
+multiply_one, multiply = _dots_of(1), _dots_of(TOKENS)
 
 
 def attend(args: int, first: int, n: int) -> None:
@@ -120,12 +128,12 @@ def attend(args: int, first: int, n: int) -> None:
             if block < TOKENS:
                 for t in range(block):
                     to = out + 4 * (t * n_rows + r)
-                    _multiply_one(row, row_bytes, at + 4 * t * k, k, to, 4 * n_rows)
+                    multiply_one(row, row_bytes, at + 4 * t * k, k, to, 4 * n_rows)
             else:
                 for begin in range(0, block, TOKENS):
                     t = min(begin, block - TOKENS)
                     to = out + 4 * (t * n_rows + r)
-                    _multiply(row, row_bytes, at + 4 * t * k, k, to, 4 * n_rows)
+                    multiply(row, row_bytes, at + 4 * t * k, k, to, 4 * n_rows)
             row += ROWS * row_bytes
 
 

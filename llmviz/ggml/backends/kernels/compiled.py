@@ -18,6 +18,8 @@ from llmviz.ggml.backends.kernels import (
 )
 from llmviz.ggml.backends.kernels.calls import Job, bits, compiled
 from llmviz.ggml.backends.kernels.features import AVX2
+from llmviz.ggml.backends.kernels.halfs import HALFS
+from llmviz.ggml.backends.kernels.halfs import ROWS as HALF_ROWS
 from llmviz.ggml.backends.kernels.mul_mat import KERNELS
 from llmviz.ggml.backends.kernels.tape import ALONE, Row, Tape
 from llmviz.ggml.backends.kernels.tiles import ROWS
@@ -66,6 +68,10 @@ class Kernels:
 
     def compile(self, type_: GGMLType) -> None:
         """Make the product with one type ready."""
+        if type_ in HALFS:
+            for body in HALFS[type_]:
+                compiled(body)
+            return
         k = max(TYPES[type_].block_size, 32)
         raw = np.zeros((ROWS, TYPES[type_].type_size * k // TYPES[type_].block_size), np.uint8)
         for m in (1, MANY):
@@ -305,3 +311,34 @@ class Kernels:
             multiply()
 
         return run
+
+    def half_rounder(
+        self, type_: GGMLType, x: np.ndarray, out: np.ndarray, n_threads: int = 0
+    ) -> Job:
+        """Rounds float32[m, k], contiguous and k a multiple of 8, to F16 or BF16, as float32."""
+        args = (x.ctypes.data, out.ctypes.data, x.shape[1])
+        return self._rows_job(HALFS[type_].round, args, len(x), x.shape[1], n_threads, (x, out))
+
+    def half_product(
+        self, type_: GGMLType, raw: np.ndarray, x: np.ndarray, out: np.ndarray, n_threads: int = 0
+    ) -> Job:
+        """Rows of F16 or BF16 times columns.
+
+        Parameters
+        ----------
+        raw : uint8[n_rows, 2 k]
+            Four rows or more, k a multiple of 32.
+        x : float32[m, k]
+            Rounded to the same type; contiguous.
+        out : float32[m, n_rows]
+            Contiguous.
+        """
+        n_rows, m = len(raw), len(x)
+        args = (
+            raw.ctypes.data, raw.strides[0], n_rows, x.shape[1], x.ctypes.data, m, out.ctypes.data
+        )  # fmt: skip
+        if m == 1:
+            fewest = n_rows if raw.size < _SMALL else _FEWEST
+            return self._job(HALFS[type_].one, args, n_rows, n_threads, (raw, x, out), fewest)
+        n = -(-n_rows // min(HALF_ROWS, n_rows // 4 * 4))
+        return self._job(HALFS[type_].many, args, n, n_threads, (raw, x, out))

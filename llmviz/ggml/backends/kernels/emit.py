@@ -16,7 +16,7 @@ from numba.core import cgutils
 
 from llmviz.ggml.backends.kernels.features import AVX2
 
-__all__ = ["F32", "I8", "I16", "I32", "I64", "Emitter", "vec"]
+__all__ = ["F32", "HALF", "I8", "I16", "I32", "I64", "Emitter", "vec"]
 
 I8, I16, I32, I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
 F32, HALF = ir.FloatType(), ir.HalfType()

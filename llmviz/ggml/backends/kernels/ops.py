@@ -20,6 +20,7 @@ from llmviz.ggml.backends.kernels.vector_math import soft_max_row, swiglu_row
 
 __all__ = [
     "cos_sin",
+    "dot_half",
     "rms_norm",
     "rotate",
     "rows_dot",
@@ -125,7 +126,7 @@ _float_at: Any = intrinsic(_load_f32)
 _half_bits: Any = intrinsic(_half_bits_of)
 _half_value: Any = intrinsic(_half_value_of)
 _dot: Any = intrinsic(_dot_f32)
-_dot_half: Any = intrinsic(_dot_f16)
+dot_half: Any = intrinsic(_dot_f16)
 
 
 # --- ops ------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def rows_dot_half(a: Any, rounded: Any, out: Any) -> None:
         plane = matrices + (h // group) * per_head
         row = rounded.ctypes.data + h * k * 4
         for r in range(out.shape[1]):
-            out[h, r] = _dot_half(plane + r * per_row, row, k)
+            out[h, r] = dot_half(plane + r * per_row, row, k)
 
 
 @njit(**_SETTINGS)

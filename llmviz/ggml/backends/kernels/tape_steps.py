@@ -13,6 +13,7 @@ import numpy as np
 
 from llmviz.ggml.backends.kernels import activations, many, ops, statistics
 from llmviz.ggml.backends.kernels.calls import arg, float_arg, pointer
+from llmviz.ggml.backends.kernels.halfs import HALFS
 from llmviz.ggml.backends.kernels.mul_mat import KERNELS
 from llmviz.ggml.backends.kernels.vector_math import soft_max_row
 from llmviz.ggml.types import TYPES
@@ -99,4 +100,8 @@ OPS: dict[str, Callable[[int, int, int], None]] = {
 """Steps that are no products with a weight."""
 
 STEPS = OPS | {TYPES[type_].name: kernel for type_, kernel in KERNELS.items()}
-"""All steps; a product has the name of the weight's type and the parameters `rows.ARGS`."""
+STEPS |= {TYPES[type_].name: half.one for type_, half in HALFS.items()}
+STEPS |= {f"round_{TYPES[type_].name}": half.round for type_, half in HALFS.items()}
+"""All steps; a product has the name of the weight's type and the parameters `rows.ARGS`, one with
+halfs `halfs.FIELDS`.
+"""
