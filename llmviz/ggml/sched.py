@@ -75,6 +75,9 @@ class NodeTimes:
         with np.errstate(all="ignore"):
             start = perf_counter_ns()
             kernel()
+            wait = getattr(kernel, "wait", None)  # of a device, which computes later
+            if wait is not None:
+                wait()
             self.compute.append(perf_counter_ns() - start)
 
 

@@ -112,7 +112,8 @@ class Backend(Protocol):
 
         Called once per node after the graph has memory. All its sources lie here. The kernel
         reads their arrays and may write only the node's own (SET_ROWS: the tensor it views). It
-        need not wait for its result: whoever reads it calls `get`.
+        need not wait for its result: whoever reads it calls `get`, and whoever measures it calls
+        the kernel's own ``wait()``, where it has one.
         """
         ...
 

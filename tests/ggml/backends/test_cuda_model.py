@@ -15,7 +15,7 @@ import llmviz
 from llmviz.batch import Batch
 from llmviz.errors import DeviceMemoryError, LlmvizError, UnsupportedError
 from llmviz.generate import Generation
-from llmviz.ggml.sched import never
+from llmviz.ggml.sched import NodeTimes, never
 from llmviz.sampling import Chain, Dist, Temp
 from tests.ggml.backends.cuda_shim import fake_cupy
 from tests.ggml.backends.cuda_shim.device import ON_GPU, SLACK
@@ -170,6 +170,22 @@ def test_nothing_comes_to_the_host_but_what_is_asked_for(kinds: Any, cuda: Any) 
     finally:
         del cuda.get
     assert len(fetched) == 2  # the node, and the logits
+
+
+def test_each_node_is_waited_for_while_times_are_taken(kinds: Any, cuda: Any) -> None:
+    ctx = on_cuda(cuda, kinds("q4_1"), weights="quantized").context(n_ctx=256)
+    ctx.sched.times = NodeTimes()
+    waited = []
+    synchronize = type(cuda.stream).synchronize
+    with pytest.MonkeyPatch.context() as patch:
+        if not ON_GPU:
+            waits = lambda stream: waited.append(1) or synchronize(stream)  # noqa: E731
+            patch.setattr(type(cuda.stream), "synchronize", waits)
+        ctx.decode(Batch.get_one(PROMPT))
+    nodes = ctx.sched.times.graph.nodes
+    took = [n for n, ns in zip(nodes, ctx.sched.times.compute, strict=True) if ns > 0]
+    assert len(took) > 20
+    assert ON_GPU or len(waited) >= len([n for n in took if n.home is cuda and n.op != "CPY"])
 
 
 def test_an_edit_is_what_comes_after_it_reads(kinds: Any, cuda: Any) -> None:

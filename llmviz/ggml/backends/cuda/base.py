@@ -85,6 +85,11 @@ class Steps:
         for step in self.steps:
             step()
 
+    def wait(self) -> None:
+        """Until all of them have run."""
+        for step in self.steps[-1:]:
+            step.wait()
+
 
 @dataclass(frozen=True)
 class Binder:

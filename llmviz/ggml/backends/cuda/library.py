@@ -167,6 +167,10 @@ class Launch:
         with self.device:
             self.function(self.grid, self.threads, self.args, stream=self.stream)
 
+    def wait(self) -> None:
+        """Until it has run."""
+        self.stream.synchronize()
+
 
 class Library:
     """Compiled kernels of one device.

@@ -264,6 +264,10 @@ class _Gemm:
         with self.cuda.active():
             self.cublas.sgemm(*self.args)
 
+    def wait(self) -> None:
+        """Until it has run."""
+        self.cuda.synchronize()
+
 
 # experts
 
