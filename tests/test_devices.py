@@ -285,6 +285,10 @@ def test_what_a_device_holds_adds_up_and_is_given_back(kinds: Any) -> None:
         assert device.used == held and all(held.values())
         assert u.is_simulated and u.total == device.memory and u.free == device.memory - u.used
     assert sum(u.kv for u in use.values()) == ctx.memory.total_size()
+    assert ctx.memory.size_formula().splitlines()[2:] == [
+        "2 layers on CPU (0.06 MiB), 2 layers on GPU0 (simulated) (0.06 MiB), "
+        "1 layer on GPU1 (simulated) (0.03 MiB)"
+    ]
     assert not use["CPU"].is_simulated
     del u, ctx
     assert a.used["kv"] == a.used["compute"] == 0

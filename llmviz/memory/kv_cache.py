@@ -23,7 +23,14 @@ from llmviz.ggml.types import TYPES, GGMLType
 from llmviz.memory import kv_inputs, kv_state
 from llmviz.memory.cells import KVCells
 from llmviz.memory.kv_context import KVCacheContext
-from llmviz.memory.kv_layers import ApplyShift, KVLayer, KVRows, make_layers, size_formula
+from llmviz.memory.kv_layers import (
+    ApplyShift,
+    KVLayer,
+    KVRows,
+    make_layers,
+    places,
+    size_formula,
+)
 from llmviz.memory.kv_sequences import KVSequences
 from llmviz.memory.memory import CacheError, MemoryStatus
 from llmviz.memory.slots import SlotInfo, check_swa_type, find_slot
@@ -169,10 +176,12 @@ class KVCache(KVSequences):
         return sum(layer.v.nbytes for layer in self.layers if layer.v is not None)
 
     def size_formula(self) -> str:
-        """How the size comes about, with its numbers: one line for K, one for V."""
+        """How the size comes about, with its numbers: one line for K, one for V, and where it is on
+        devices one that says where.
+        """
         k = size_formula("K", self.type_k, [layer.k_shape for layer in self.layers])
         shapes_v = [layer.v_shape for layer in self.layers if layer.v is not None]
-        return k + "\n" + size_formula("V", self.type_v, shapes_v)
+        return "\n".join([k, size_formula("V", self.type_v, shapes_v), *places(self.layers)])
 
     # -- plans -----------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from llmviz.memory.memory import CacheError
 if TYPE_CHECKING:
     from llmviz.ggml.backends.backend import Backend
 
-__all__ = ["KV_TYPES", "ApplyShift", "KVLayer", "KVRows", "make_layers", "size_formula"]
+__all__ = ["KV_TYPES", "ApplyShift", "KVLayer", "KVRows", "make_layers", "places", "size_formula"]
 
 ApplyShift = Callable[[int, np.ndarray], None]
 """``apply_shift(il, shift)``: rotate the keys of layer il, in place, by ``shift`` positions
@@ -245,6 +245,21 @@ def _quant(what: str, type_: GGMLType) -> type[quants.QuantType]:
         TYPES[type_].name if type_ in TYPES else str(type_),
         supported=list(KV_TYPES),
     )
+
+
+def places(layers: Iterable[KVLayer]) -> list[str]:
+    """A line that says on which device how many layers are; none where all are on the host."""
+    held: dict[str, list[KVLayer]] = {}
+    for layer in layers:
+        held.setdefault("CPU" if layer.home is None else layer.home.name, []).append(layer)
+    if set(held) <= {"CPU"}:
+        return []
+    parts = (
+        f"{len(of)} layer{'' if len(of) == 1 else 's'} on {name} "
+        f"({sum(layer.nbytes for layer in of) / 2**20:.2f} MiB)"
+        for name, of in held.items()
+    )
+    return [", ".join(parts)]
 
 
 def size_formula(what: str, type_: GGMLType, shapes: Iterable[tuple[int, int, int]]) -> str:

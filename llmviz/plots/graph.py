@@ -207,6 +207,8 @@ class _Painter:
                 self._nodes(block, x + _PAD, y + self.head)
             else:
                 title = block.title
+                if not self._fits(title, w - 10):  # without the devices
+                    title = title.partition(" on ")[0]
                 if not self._fits(title, w - 10):
                     title = str(block.layer) if block.layer >= 0 else title[:3]
                 self._text(x + 8, y + 0.5 * h, title, w - 10)

@@ -27,7 +27,7 @@ class Memory:
     Attributes
     ----------
     offset, size : int
-        Bytes.
+        Bytes; of several devices the arenas are counted one behind the other.
     born, dies : int
         Node that writes it, and the last that reads it; a result that is read after the graph has
         run dies behind the last node.
@@ -219,8 +219,10 @@ def describe(
     block_of = [k for k, (_, first, count) in enumerate(runs) for _ in range(count)]
     kept = {id(t) for t in outputs}
     memory: dict[int, Memory] = {}
+    base = 0  # the arenas of several devices one behind the other
     for plan in plans:
-        memory.update(_memories(nodes, plan, kept))
+        memory.update(_memories(nodes, plan, kept, base))
+        base += plan.size
     writers: dict[int, int] = {}
     out: list[Node] = []
     split, backend = -1, ""
@@ -301,8 +303,8 @@ def _block(nodes: Sequence[Node], il: int, first: int, count: int, named: bool) 
     return Block(title, il, first, count, drawing, tuple(ports), tuple(parts))
 
 
-def _memories(nodes: Sequence[Any], plan: Any, kept: set[int]) -> dict[int, Memory]:
-    """Ranges of the arena and their lives, as the allocator gives them."""
+def _memories(nodes: Sequence[Any], plan: Any, kept: set[int], base: int) -> dict[int, Memory]:
+    """Ranges of an arena that begins at `base`, and their lives, as the allocator gives them."""
     read: dict[int, int] = {}
     for i, t in enumerate(nodes):
         for s in (t, *t.src):
@@ -313,6 +315,7 @@ def _memories(nodes: Sequence[Any], plan: Any, kept: set[int]) -> dict[int, Memo
         offset = plan.offsets.get(id(t))
         if offset is None or t.is_view:
             continue
+        offset += base
         dies = len(nodes) if id(t) in kept else read[id(t)]
         size = t.span if t.op == COPY_OP else t.nbytes
         before = next((j for j in reversed(order) if _meet(out[j], offset, size)), -1)

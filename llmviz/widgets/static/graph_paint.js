@@ -111,6 +111,11 @@ export function paintGraph(context, graph, world, open, view, look) {
     context.fillStyle = colour;
     context.fillText(shown, x, y);
   };
+  // The whole title where there is room, else without the devices.
+  const titled = (b, room) => {
+    context.font = ` ${letter}px ${c.font}`;
+    return context.measureText(b.title).width <= room ? b.title : b.title.split(" on ")[0];
+  };
   context.textBaseline = "middle";
   context.lineJoin = "round";
 
@@ -154,7 +159,7 @@ export function paintGraph(context, graph, world, open, view, look) {
     if (spent && h > 12) { context.fillStyle = c.rim[0]; context.fillRect(x + 4, y + h - bar - 3, Math.max(1, (w - 8) * spent / look.mostBlock), bar); }
     const found = look.found.get(b.index), broken = look.blockBreaks.get(b.index);
     if (w > 26 && h > letter) {
-      const label = w > 62 * big ? b.title : b.layer >= 0 ? String(b.layer) : b.title.slice(0, 3);
+      const label = w > 62 * big ? titled(b, w - 12) : b.layer >= 0 ? String(b.layer) : b.title.slice(0, 3);
       const tall = h > 2.6 * letter;
       text(label, x + 7 + (broken === undefined ? 0 : letter * 0.8), y + (tall ? 0.32 * h : h / 2 - 2), w - 12, c.fg, letter);
       if (tall) text(spent ? look.words(spent) : `${b.count} nodes`, x + 7, y + 0.62 * h, w - 12, c.soft, letter);
@@ -180,7 +185,8 @@ export function paintGraph(context, graph, world, open, view, look) {
     if (world.head * s > letter && w > 130 * big) {
       const spent = look.blockTimes[b.index], indent = broken === undefined ? 0 : letter;
       text(`▾ ${b.title}`, x + 10 + indent, head, w - 20, c.fg, letter, "600");
-      if (w > 260 * big) text(`${b.count} nodes${spent ? `, ${look.words(spent)}` : ""}`, x + 20 + indent + 95 * big, head, w - 130 * big, c.soft, letter);
+      const from = 20 + indent + Math.max(95 * big, context.measureText(`▾ ${b.title}`).width);
+      if (w - from > 130 * big) text(`${b.count} nodes${spent ? `, ${look.words(spent)}` : ""}`, x + from, head, w - from - 15, c.soft, letter);
     } else if (w > 20 && world.head * s > letter * 0.9) text(w > 60 * big || b.layer < 0 ? b.title : String(b.layer), x + 4 + (broken === undefined ? 0 : letter), head, w - 6, c.fg, letter);
     if (broken !== undefined) mark(x + 10, head, 4.5 * big, broken);
 
