@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-import nbformat
 import pytest
 from filelock import FileLock
 
@@ -78,16 +77,14 @@ def write_kernel(folder: Path, release: str, *, threads: int | None = 1) -> str:
         "env": env,
     }
     file = folder / ".private" / "data" / "kernels" / name / "kernel.json"
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(spec))
     return name
 
 
 def write_notebook(folder: Path, kernel: str, *sources: str, name: str = "test.ipynb") -> None:
     """A notebook of code cells for a kernel."""
-    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
-    nb.metadata["kernelspec"] = {"name": kernel, "display_name": kernel, "language": "python"}
-    nbformat.write(nb, folder / name)
+    lab.write_notebook(folder, *sources, kernel=kernel, name=name)
 
 
 # From a click to the frame in which the run stands again and all of it is drawn.
@@ -104,6 +101,9 @@ STEP = """([selector, action]) => new Promise((done, fail) => {
   const start = performance.now();
   root.querySelector(`[data-action='${action}']`).click();
 })"""
+
+
+SHUT_DOWN = "window.jupyterapp.serviceManager.sessions.shutdownAll()"
 
 
 class Front:
@@ -242,7 +242,7 @@ class Front:
 
     def shut_down(self) -> None:
         """End the kernels of the server and close the page."""
-        self.page.evaluate("window.jupyterapp.serviceManager.sessions.shutdownAll()")
+        self.page.evaluate(SHUT_DOWN)
         self.page.close()
 
 
@@ -257,30 +257,55 @@ class Site:
         self._context = browser.new_context(viewport={"width": 1400, "height": 1100})
         self._count = 0
 
+    def _new(self, kernel: str, *sources: str) -> str:
+        """Write a notebook; its name. A page that opens it finds Lab as it was at first."""
+        self._count += 1
+        name = f"test-{id(self)}-{self._count}.ipynb"
+        write_notebook(self.folder, kernel, *sources, name=name)
+        private = self.folder / ".private"
+        shutil.rmtree(private / "workspaces", ignore_errors=True)  # what Lab would open beside it
+        for theme in private.glob("settings/**/themes.jupyterlab-settings"):
+            theme.unlink()
+        return name
+
     @contextlib.contextmanager
     def opened(self, kernel: str, *sources: str, app: str = "lab") -> Iterator[Front]:
         """A new notebook of these cells in a page of its own; its kernel ends with it."""
-        self._count += 1
-        name = f"test-{self._count}.ipynb"
-        write_notebook(self.folder, kernel, *sources, name=name)
-        # what Lab would open again beside it
-        shutil.rmtree(self.folder / ".private" / "workspaces", ignore_errors=True)
+        name = self._new(kernel, *sources)
         front = Front(self._context.new_page(), self._base, self._token, app, name)
         try:
             yield front
         finally:
             front.shut_down()
 
+    @contextlib.contextmanager
+    def page(self, *sources: str, height: int) -> Iterator[tuple[Any, list[str]]]:
+        """A new notebook in a page of Lab, and the problems that the page reports from the start.
+
+        Its kernel ends with it.
+        """
+        name = self._new("python3", *sources)
+        page = self._context.new_page()
+        page.set_viewport_size({"width": 1480, "height": height})
+        problems: list[str] = []
+        page.on("pageerror", lambda e: problems.append(str(e)))
+        page.on("console", lambda m: m.type == "error" and problems.append(m.text))
+        try:
+            lab.open_notebook(page, self._base, self._token, name)
+            yield page, problems
+            page.evaluate(SHUT_DOWN)
+        finally:
+            page.close()
+
 
 @contextlib.contextmanager
-def site(browser: Any, folder: Path) -> Iterator[Site]:
-    """A `Site` of a folder in which the kernels are."""
-    with lab.server(folder) as (base, token):
-        made = Site(browser, folder, base, token)
-        try:
-            yield made
-        finally:
-            made._context.close()
+def site(browser: Any, folder: Path, base: str, token: str) -> Iterator[Site]:
+    """A `Site` of the folder that a server serves, at an address and with a token."""
+    made = Site(browser, folder, base, token)
+    try:
+        yield made
+    finally:
+        made._context.close()
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import secrets
@@ -14,6 +15,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {
@@ -38,6 +41,37 @@ READY = """async () => {
 
 # Where a notebook is in each application; one server has both.
 APPS = {"lab": "doc/tree", "notebook": "notebooks"}
+
+
+def require(*packages: str) -> None:
+    """Skip the module that asks where a package is absent.
+
+    It is looked for and not imported, unlike by `pytest.importorskip`: Jupyter's packages take
+    seconds, in each worker, and what the tests need of them runs in processes of its own.
+    """
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed", allow_module_level=True)
+
+
+def write_notebook(
+    folder: Path, *sources: str, kernel: str = "python3", name: str = "test.ipynb"
+) -> None:
+    """A notebook of code cells for a kernel."""
+    cells = [
+        {
+            "cell_type": "code",
+            "id": f"cell-{i}",
+            "metadata": {},
+            "execution_count": None,
+            "source": source,
+            "outputs": [],
+        }
+        for i, source in enumerate(sources)
+    ]
+    spec = {"name": kernel, "display_name": kernel, "language": "python"}
+    nb = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": spec}, "cells": cells}
+    (folder / name).write_text(json.dumps(nb), "utf-8")
 
 
 @contextlib.contextmanager
@@ -74,9 +108,10 @@ def server(folder: Path) -> Iterator[tuple[str, str]]:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
         try:
             base = f"http://127.0.0.1:{port}"
-            for _ in range(600):
-                if process.poll() is not None:
-                    raise RuntimeError(f"Jupyter ended: {log.read_text()[-2000:]}")
+            end = time.monotonic() + 300
+            while True:
+                if process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"Jupyter does not run: {log.read_text()[-2000:]}")
                 with contextlib.suppress(OSError):
                     urllib.request.urlopen(f"{base}/api/status?token={token}", timeout=2).read()
                     break

@@ -12,11 +12,10 @@ import time
 import pytest
 
 pytest.importorskip("anywidget")
-pytest.importorskip("jupyterlab")
-pytest.importorskip("notebook")
-pytest.importorskip("nbformat")
 
-from . import frontends, host
+from . import frontends, lab
+
+lab.require("jupyterlab", "notebook")
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -42,12 +41,10 @@ REGISTRY = "len(__import__('ipywidgets').widgets.widget._instances)"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site")
+def site(site):
     for release in ("7.3", "7.4"):
-        frontends.write_kernel(folder, release)
-    with host.chromium() as browser, frontends.site(browser, folder) as running:
-        yield running
+        frontends.write_kernel(site.folder, release)
+    return site
 
 
 @pytest.mark.parametrize(("app", "release"), PAIRS)

@@ -13,33 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("anywidget")
-pytest.importorskip("jupyterlab")
 
-import llmviz  # noqa: E402
-from llmviz.context import context_steps  # noqa: E402
-from llmviz.events import Steps  # noqa: E402
-from llmviz.generate import generate_steps  # noqa: E402
-from llmviz.model.loader import load_steps  # noqa: E402
+import llmviz
+from llmviz.context import context_steps
+from llmviz.events import Steps
+from llmviz.generate import generate_steps
+from llmviz.model.loader import load_steps
 
-from . import host, lab  # noqa: E402
-from .test_page import check_numbers, shown_numbers  # noqa: E402
-from .witness import Witness  # noqa: E402
+from . import lab
+from .test_page import check_numbers, shown_numbers
+from .witness import Witness
+
+lab.require("jupyterlab")
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PROMPT = "The capital of France is"
-
-
-def notebook(folder: Path, *sources: str) -> None:
-    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
-    nb.metadata["kernelspec"] = {
-        "name": "python3",
-        "display_name": "Python 3",
-        "language": "python",
-    }
-    nbformat.write(nb, folder / "test.ipynb")
 
 
 def sixteen_steps(path: str) -> Steps[Any]:
@@ -94,9 +84,8 @@ def shoot_all(page, theme: str, tmp_path: Path) -> None:
         shoot(page, f"{name}-{theme}.png", tmp_path, ".llmviz" if tab == "flow" else ".lv-middle")
 
 
-def test_stepping_a_real_model(smollm2_path, tmp_path):
-    notebook(
-        tmp_path,
+def test_stepping_a_real_model(site, smollm2_path, tmp_path):
+    cells = (
         "import llmviz as lv\n"
         f"dbg = lv.Debugger({smollm2_path!r}, {PROMPT!r}, n_ctx=256, n_predict=8)\n"
         "dbg",
@@ -104,13 +93,7 @@ def test_stepping_a_real_model(smollm2_path, tmp_path):
     )
     witness = Witness()
     truth = llmviz.Debugger(witness.watch(sixteen_steps(smollm2_path)))
-    with lab.server(tmp_path) as (base, token), host.chromium() as browser:
-        context = browser.new_context(viewport={"width": 1480, "height": 1400})
-        page = context.new_page()
-        problems: list[str] = []
-        page.on("pageerror", lambda e: problems.append(str(e)))
-        page.on("console", lambda m: m.type == "error" and problems.append(m.text))
-        lab.open_notebook(page, base, token, "test.ipynb")
+    with site.page(*cells, height=1400) as (page, problems):
         lab.command(page, "notebook:run-all-cells")
         page.wait_for_selector(".jp-OutputArea-output .llmviz[data-draws]", timeout=120_000)
 
@@ -217,12 +200,10 @@ def test_stepping_a_real_model(smollm2_path, tmp_path):
         page.wait_for_timeout(1500)
         page.click(".llmviz [data-action='into']")
         page.wait_for_selector(".lv-notice[data-kind=gone]:visible", timeout=15_000)
-        context.close()
 
 
-def test_a_cell_that_runs_again_and_one_object_shown_twice(tmp_path):
-    notebook(
-        tmp_path,
+def test_a_cell_that_runs_again_and_one_object_shown_twice(site):
+    cells = (
         "import numpy as np, llmviz as lv\n"
         "from llmviz.events import Event\n"
         "def events():\n"
@@ -233,11 +214,7 @@ def test_a_cell_that_runs_again_and_one_object_shown_twice(tmp_path):
         "dbg",
         "dbg.step_into()",
     )
-    with lab.server(tmp_path) as (base, token), host.chromium() as browser:
-        page = browser.new_page(viewport={"width": 1300, "height": 1000})
-        problems: list[str] = []
-        page.on("pageerror", lambda e: problems.append(str(e)))
-        lab.open_notebook(page, base, token, "test.ipynb")
+    with site.page(*cells, height=1000) as (page, problems):
         for _ in range(2):
             lab.command(page, "notebook:run-all-cells")
             here = "[...document.querySelectorAll('.llmviz')].map(e => e.dataset.here)"

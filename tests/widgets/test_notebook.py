@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-nbformat = pytest.importorskip("nbformat")
-nbclient = pytest.importorskip("nbclient")
 pytest.importorskip("anywidget")
+
+from . import lab
+
+lab.require("nbformat", "nbclient")
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "00-quickstart.ipynb"
 
@@ -26,6 +28,8 @@ def outputs(nb, mime: str) -> list[str]:
 
 
 def test_it_is_stored_without_outputs():
+    import nbformat
+
     nb = nbformat.read(NOTEBOOK, 4)
     nbformat.validate(nb)
     for cell in nb.cells:
@@ -35,6 +39,9 @@ def test_it_is_stored_without_outputs():
 
 @pytest.mark.slow
 def test_run_all(smollm2_path, tmp_path, monkeypatch):
+    import nbclient
+    import nbformat
+
     assert os.path.exists(smollm2_path)  # the fixture has put it where the notebook looks
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     nb = nbformat.read(NOTEBOOK, 4)

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("anywidget")
-pytest.importorskip("jupyterlab")
 
-import llmviz  # noqa: E402
-from llmviz.generate import generate_steps  # noqa: E402
+import llmviz
+from llmviz.generate import generate_steps
 
-from . import host, lab  # noqa: E402
-from .test_lab import PROMPT, notebook  # noqa: E402
+from . import lab
+from .test_lab import PROMPT
+
+lab.require("jupyterlab")
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -85,26 +85,19 @@ def shoot(page: Any, root: str, name: str, tmp_path: Path) -> None:
     assert (folder / name).stat().st_size < 250_000
 
 
-def test_why_paris(smollm2_path, tmp_path, figures):
+def test_why_paris(site, smollm2_path, tmp_path, figures):
     model = llmviz.load(smollm2_path)
     whole, without = Truth(model), Truth(model, (LAYER, HEAD))
     paris = int(whole.logits.argmax())
     assert model.vocab.token_to_piece(paris) == b" Paris"
-    notebook(
-        tmp_path,
+    sources = (
         "import llmviz as lv\n"
         f"dbg = lv.Debugger({smollm2_path!r}, {PROMPT!r}, n_ctx=256, n_predict=8)\n"
         "dbg",
         "lv.show.heads(dbg)",
         "import hashlib\nprint(hashlib.sha256(dbg.recorder.logits.tobytes()).hexdigest())",
     )
-    with lab.server(tmp_path) as (base, token), host.chromium() as browser:
-        context = browser.new_context(viewport={"width": 1480, "height": 1500})
-        page = context.new_page()
-        problems: list[str] = []
-        page.on("pageerror", lambda e: problems.append(str(e)))
-        page.on("console", lambda m: m.type == "error" and problems.append(m.text))
-        lab.open_notebook(page, base, token, "test.ipynb")
+    with site.page(*sources, height=1500) as (page, problems):
         cells = page.locator(".jp-Cell")
 
         # Shift+Enter on the first cell opens the panel; the others wait.
@@ -225,4 +218,3 @@ def test_why_paris(smollm2_path, tmp_path, figures):
         logits_are(digest)
         assert cells.count() == 3, "the keys were the panel's, not the notebook's"
         assert problems == []
-        context.close()

@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-nbformat = pytest.importorskip("nbformat")
-nbclient = pytest.importorskip("nbclient")
 pytest.importorskip("anywidget")
 
-from .test_notebook import outputs  # noqa: E402
+from . import lab
+from .test_notebook import outputs
+
+lab.require("nbformat", "nbclient")
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01-debugger-tour.ipynb"
 
 
 def test_it_is_stored_without_outputs():
+    import nbformat
+
     nb = nbformat.read(NOTEBOOK, 4)
     nbformat.validate(nb)
     for cell in nb.cells:
@@ -26,6 +29,8 @@ def test_it_is_stored_without_outputs():
 
 
 def test_a_class_is_asked_before_it_is_told():
+    import nbformat
+
     nb = nbformat.read(NOTEBOOK, 4)
     questions = [c for c in nb.cells if c.source.startswith("**Predict first.**")]
     assert len(questions) >= 7
@@ -38,6 +43,9 @@ def test_a_class_is_asked_before_it_is_told():
 
 @pytest.mark.slow
 def test_run_all(smollm2_path, tmp_path, monkeypatch):
+    import nbclient
+    import nbformat
+
     assert os.path.exists(smollm2_path)  # the fixture has put it where the notebook looks
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     nb = nbformat.read(NOTEBOOK, 4)

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("anywidget")
-pytest.importorskip("voila")
-pytest.importorskip("nbformat")
 
-from . import frontends, host
+from . import frontends, host, lab
+
+lab.require("voila")
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
