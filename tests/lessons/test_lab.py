@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-pytest.importorskip("jupyterlab")
-
 from tests.widgets import host, lab
 
 from .running import NOTEBOOKS
+
+lab.require("jupyterlab")
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -14,7 +14,6 @@ from llmviz.trace.glossary import WORDS
 
 from .running import NOTEBOOKS, cells, lessons
 
-nbformat = pytest.importorskip("nbformat")
 ROOT = NOTEBOOKS.parent
 EVERY = pytest.mark.parametrize("path", lessons(), ids=lambda p: p.stem)
 
@@ -25,6 +24,7 @@ def text_of(path: Path, kind: str) -> str:
 
 @EVERY
 def test_it_is_stored_without_outputs(path):
+    nbformat = pytest.importorskip("nbformat")
     nb = nbformat.read(path, 4)
     nbformat.validate(nb)
     assert nb.nbformat_minor == 5 and nb.metadata.kernelspec.name == "python3"
@@ -98,6 +98,7 @@ def test_words_mean_what_the_glossary_says(path):
 
 
 def test_gloss_fills_in_and_refuses(tmp_path, capsys):
+    nbformat = pytest.importorskip("nbformat")
     words = 'A <abbr>Token</abbr> and <abbr title="old">top-k</abbr> & <abbr>KV cache</abbr>'
     nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(words)])
     path = tmp_path / "a.ipynb"
@@ -119,6 +120,7 @@ def test_gloss_fills_in_and_refuses(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["10-the-file", "16-the-kv-cache"])
 def test_in_a_real_kernel(name, tmp_path, monkeypatch):
+    nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     path = NOTEBOOKS / f"{name}.ipynb"
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
