@@ -76,7 +76,7 @@ def test_the_panel_is_drawn_and_steps(
 
 def address(process: subprocess.Popen, log: Path) -> str:
     """Where the server says that it listens."""
-    for _ in range(600):
+    for _ in range(3000):
         found = re.search(r"http://127\.0\.0\.1:\d+/", log.read_text())
         if found:
             return found[0]
