@@ -292,8 +292,10 @@ class Site:
         page.on("console", lambda m: m.type == "error" and problems.append(m.text))
         try:
             lab.open_notebook(page, self._base, self._token, name)
-            yield page, problems
-            page.evaluate(SHUT_DOWN)
+            try:
+                yield page, problems
+            finally:
+                page.evaluate(SHUT_DOWN)
         finally:
             page.close()
 
