@@ -6,6 +6,7 @@
 #   make bench    measure speed
 #   make gpu-check  test-gpu and bench-gpu, on a machine with a CUDA device
 #   make parity   measure agreement with llama.cpp, write docs/parity.md
+#   make builtin-model  train the built-in model again, measure it, write its card
 #
 # Settings: PYTHON=python3.12  VENV=.venv  MODEL=smollm2-135m
 #           LAB_ARGS="--no-browser --port 9000"  PYTEST_ARGS="-x tests/test_hub.py"
@@ -18,15 +19,16 @@ LAB_ARGS    ?=
 PYTEST_ARGS ?= -n auto
 BENCH_ARGS  ?=
 PARITY_ARGS ?=
+TRAIN_ARGS  ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: lab test check format bench test-gpu bench-gpu gpu-check parity model chromium clean help
+.PHONY: lab test check format bench test-gpu bench-gpu gpu-check parity builtin-model model chromium clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '3,11p' Makefile | sed 's/^# \{0,1\}//'
+	@sed -n '3,13p' Makefile | sed 's/^# \{0,1\}//'
 
 # -- set-up: a stamp for each set of packages, renewed when pyproject.toml changes ---------------
 
@@ -43,6 +45,10 @@ $(VENV)/.lab: pyproject.toml | $(BIN)/python
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --editable '.[lab,test]'
 	@touch $@ $(VENV)/.lab
+
+$(VENV)/.train: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable '.[train]'
+	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --editable '.[lab,test,dev]'
@@ -110,6 +116,19 @@ gpu-check: $(VENV)/.cuda model
 # Every figure in docs/parity.md is measured here.
 parity: $(VENV)/.test model
 	cd tests && OPENBLAS_NUM_THREADS=1 ../$(BIN)/python parity_table.py $(PARITY_ARGS)
+
+# Three courses, as docs/builtin-model.md tells; then the files, what they can do, and the card.
+TRAINED := build/builtin-model
+TRAIN   := $(BIN)/python -m training.builtin.train
+builtin-model: $(VENV)/.train
+	$(TRAIN) --out $(TRAINED)/first --steps 9600 --stop 6200 $(TRAIN_ARGS)
+	$(TRAIN) --course second --after $(TRAINED)/first --out $(TRAINED)/second \
+	  --steps 5200 --stop 3120 --peak 1.5e-3 --seed 2 $(TRAIN_ARGS)
+	$(TRAIN) --course third --after $(TRAINED)/second --out $(TRAINED)/third \
+	  --steps 3000 --peak 1.5e-3 --seed 3 $(TRAIN_ARGS)
+	$(BIN)/python -m training.builtin.export --runs $(TRAINED)
+	$(BIN)/python -m training.builtin.measure
+	$(BIN)/python -m training.builtin.card
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

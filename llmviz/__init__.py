@@ -37,7 +37,7 @@ from llmviz.sampling import Chain
 if TYPE_CHECKING:
     import os
 
-    from llmviz import lessons, sampling, show
+    from llmviz import builtin, lessons, sampling, show
     from llmviz.trace import Debugger, open_trace
     from llmviz.trace.compare_runs import compare
     from llmviz.trace.llamacpp import record_llamacpp
@@ -64,6 +64,7 @@ __all__ = [
     "SimulatedDevice",
     "UnsupportedError",
     "VocabError",
+    "builtin",
     "compare",
     "devices",
     "drain",
@@ -80,8 +81,10 @@ __all__ = [
 
 
 def load(path: str | os.PathLike[str], **params: Any) -> Model:
-    """Load a model: a path, a known name (``"smollm2-135m"``), or ``"hf:owner/repo/file.gguf"``.
+    """Load a model: a path, a known name, or ``"hf:owner/repo/file.gguf"``.
 
+    ``"builtin"`` is a small model that comes with llmviz (``"builtin:q8_0"`` its quantized sibling,
+    see `llmviz.builtin`); other known names, such as ``"smollm2-135m"``, are fetched at first use.
     Parameters are those of `llmviz.model.loader.load`.
     """
     from llmviz.hub import resolve
@@ -107,7 +110,8 @@ def __getattr__(name: str) -> Any:
         from llmviz.trace.llamacpp import record_llamacpp
 
         return record_llamacpp
-    if name in ("lessons", "plots", "sampling", "show"):  # plots is not in __all__: it needs matplotlib
+    # plots is not in __all__: it needs matplotlib
+    if name in ("builtin", "lessons", "plots", "sampling", "show"):
         import importlib
 
         return importlib.import_module(f"llmviz.{name}")

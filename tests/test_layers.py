@@ -37,7 +37,7 @@ SAME_PART = (
     {"cli", "__main__"},
 )
 # Beside the layers: they know nothing but the errors; only what opens files for a user knows them.
-LEAVES = ("hub", "reference")
+LEAVES = ("builtin", "hub", "reference")
 # Imports that run only when a method of the public API is called, against the direction:
 # the method is where a user looks for it, the code is where it belongs.
 DEFERRED = {

@@ -61,12 +61,15 @@ def test_core_needs_no_jupyter() -> None:
 
 def test_extras() -> None:
     extras = {key: names(value) for key, value in PROJECT["optional-dependencies"].items()}
-    assert set(extras) == {"lab", "cuda", "test", "dev"}
+    assert set(extras) == {"lab", "cuda", "test", "train", "dev"}
     assert {"jupyterlab", "notebook", "ipywidgets", "anywidget", "matplotlib", "numba"} <= extras[
         "lab"
     ]
     assert not [
-        name for extra in ("lab", "test", "dev") for name in extras[extra] if "cupy" in name
+        name
+        for extra in ("lab", "test", "dev")
+        for name in extras[extra]
+        if "cupy" in name or "torch" in name
     ]
 
 
@@ -93,6 +96,9 @@ def test_wheel_holds_all_that_the_package_reads(wheel: Path) -> None:
     assert packed == expected
     assert "llmviz/py.typed" in packed
     assert "llmviz/notebooks/00-quickstart.ipynb" in packed
+    for kind in ("F16", "Q8_0"):
+        assert f"llmviz/builtin/llmviz-builtin.{kind}.gguf" in packed
+    assert not any(n.startswith("training/") for n in packed)
     for suffix in (".js", ".css"):
         assert any(n.startswith("llmviz/widgets/static/") and n.endswith(suffix) for n in packed)
 
@@ -102,7 +108,7 @@ def test_wheel_metadata(wheel: Path) -> None:
     data = metadata(wheel)
     assert data["Name"] == "llmviz-debugger"
     assert data["License-Expression"] == "MIT"
-    assert set(data.get_all("Provides-Extra", [])) == {"lab", "cuda", "test", "dev"}
+    assert set(data.get_all("Provides-Extra", [])) == {"lab", "cuda", "test", "train", "dev"}
 
 
 @pytest.mark.slow

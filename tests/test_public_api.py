@@ -29,6 +29,7 @@ NAMES = [
     "SimulatedDevice",
     "UnsupportedError",
     "VocabError",
+    "builtin",
     "compare",
     "devices",
     "drain",

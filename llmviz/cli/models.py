@@ -17,14 +17,14 @@ app = typer.Typer(invoke_without_command=True, help="List the models that have a
 
 @app.callback()
 def models(ctx: typer.Context, as_json: JsonOption = False) -> None:
-    """List the models that have a name, and which of them are in the cache."""
+    """List the models that have a name, and which of them are here already."""
     if ctx.invoked_subcommand is None:
         list_(as_json)
 
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """List the models that have a name, and which of them are in the cache."""
+    """List the models that have a name, and which of them are here already."""
     known = hub.list_models()
     runs = set(supported_archs())
     if as_json:
@@ -44,7 +44,7 @@ def list_(as_json: JsonOption = False) -> None:
             ]
         )
         return
-    columns = ("name", "model", "size", "licence", "in the cache", "can be")
+    columns = ("name", "model", "size", "licence", "is here", "can be")
     rows = table("", *columns, right=("size",))
     for model in known:
         rows.add_row(
@@ -52,7 +52,7 @@ def list_(as_json: JsonOption = False) -> None:
             model.title,
             human_bytes(model.nbytes),
             model.licence,
-            "yes" if model.path else "no",
+            "always" if model.shipped else "yes" if model.path else "no",
             "run"
             if model.arch in runs
             else f"inspected, tokenized ({model.arch} does not run yet)",

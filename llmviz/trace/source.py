@@ -107,8 +107,7 @@ class Source:
         if self._path is None:
             from llmviz.hub import resolve
 
-            path = os.fspath(self.subject)
-            self._path = path if os.path.exists(path) else str(resolve(path))
+            self._path = os.fspath(resolve(self.subject))
         return self._path
 
     def _context(self, model: Any) -> Events:
