@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import gguf
@@ -179,3 +181,13 @@ def test_nothing_to_load_is_no_division_by_zero(loader: TensorLoader) -> None:
     seen: list[float] = []
     drain(loader.load_all_data_steps(progress=seen.append))
     assert all(0 <= f <= 1 for f in seen)
+
+
+def test_values_that_are_asked_for_are_not_kept(loader: TensorLoader) -> None:
+    tensor = loader.tensors["q8"]
+    values = tensor.numpy()
+    gone = weakref.ref(values if values.base is None else values.base)
+    assert (tensor.data, tensor.memory) == (None, 0)
+    del values
+    gc.collect()
+    assert gone() is None
