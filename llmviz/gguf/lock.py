@@ -43,11 +43,13 @@ class MemoryLock:
         if library is None:
             self.failed = "this system cannot lock memory"
             return False
-        address, n = array.ctypes.data, array.nbytes
+        page = os.sysconf("SC_PAGESIZE")
+        address = array.ctypes.data // page * page  # some systems lock nothing but whole pages
+        n = array.ctypes.data + array.nbytes - address
         if library.mlock(ctypes.c_void_p(address), ctypes.c_size_t(n)) != 0:
-            self.failed = self._reason(n, ctypes.get_errno())
+            self.failed = self._reason(array.nbytes, ctypes.get_errno())
             return False
-        self.size += n
+        self.size += array.nbytes
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
