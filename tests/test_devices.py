@@ -37,6 +37,8 @@ def kinds(tiny_model: Callable[..., str], tmp_path_factory: pytest.TempPathFacto
             return tiny_model(variant=name, n_layer=5)
         if name == "quantized":
             return tiny_model(n_layer=3, weight_type="Q4_1", embd_type="Q8_0", tied=True)
+        if name == "halves":
+            return tiny_model(n_layer=3, weight_type="F16")
         keys: dict[str, Any] = {"block_count": 5}
         if name == "moe":
             return write_arch(folder / "moe.gguf", "llama", keys={**keys, **MOE},
@@ -69,11 +71,11 @@ PLACES: list[dict[str, Any]] = [
 
 @pytest.mark.filterwarnings("ignore:weights='quantized' is computed by numpy")
 @pytest.mark.parametrize(
-    "name", ["dense", "tied", "rope_freqs", "quantized", "moe", "windows", "bloom"]
+    "name", ["dense", "tied", "rope_freqs", "quantized", "halves", "moe", "windows", "bloom"]
 )
 def test_every_placement_gives_the_same_bits(name: str, kinds: Any) -> None:
     path = kinds(name)
-    weights = "quantized" if name == "quantized" else "auto"
+    weights = "quantized" if name in ("quantized", "halves") else "auto"
     expected, _ = logits(llmviz.load(path, weights=weights))
     for place in PLACES if name == "dense" else PLACES[1:2]:
         model = llmviz.load(path, weights=weights, devices=two(), **place)

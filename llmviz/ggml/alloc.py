@@ -17,7 +17,6 @@ import numpy as np
 
 from llmviz.errors import DeviceMemoryError
 from llmviz.ggml.graph import COPY_OP, Graph, Tensor
-from llmviz.ggml.types import TYPES
 
 if TYPE_CHECKING:
     from llmviz.ggml.backends.backend import Backend
@@ -187,8 +186,8 @@ class Allocator:
             elif id(tensor) in layout.offsets:
                 offset = layout.offsets[id(tensor)]
                 memory = self.arena[offset : offset + _size(tensor)]
-                if TYPES[tensor.type].dtype is None:  # the copy of a weight that is kept as blocks
-                    tensor.adopt_blocks(memory)
+                if tensor.op == COPY_OP and tensor.src[0].blocks is not None:
+                    tensor.adopt_blocks(memory)  # a weight that is kept as the file has it
                 else:
                     tensor.bind(memory)
         return layout

@@ -73,7 +73,8 @@ def copy_kernel(copy: Tensor) -> Kernel:
         elif not here.copy_from(give, take):
             here.set(take, there.get(give))
 
-    if copy.type != GGMLType.F16 or not (here is None or here.is_simulated):
+    in_numpy = here is None or here.is_simulated
+    if copy.type != GGMLType.F16 or copy.blocks is not None or not in_numpy:
         return run
     # numpy's kernels read half floats through a float32 mirror (`Tensor.mirror`)
     half = take.view(np.float16)
