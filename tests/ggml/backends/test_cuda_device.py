@@ -36,7 +36,8 @@ def test_smollm2_gives_the_cpus_logits(gpu: Any, smollm2_path: str, weights: str
     for right, ours in zip(*rows, strict=True):
         spread = right - right.mean()
         error = np.abs(ours - right) / np.abs(spread).max()
-        assert np.median(error) < (1e-3 if weights == "f32" else 0.01)
+        # an activation that rounds to another of 255 codes moves all that comes after it
+        assert np.median(error) < (1e-3 if weights == "f32" else 0.05)
         assert right.argmax() in np.argsort(ours)[-3:]
 
 
