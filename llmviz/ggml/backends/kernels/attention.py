@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import carray, njit, types
 from numba.extending import intrinsic
 
 from llmviz.ggml.backends.kernels.calls import arg, pointer
-from llmviz.ggml.backends.kernels.emit import F32, Emitter, Value, vec
+from llmviz.ggml.backends.kernels.emit import F32, I8, I32, Emitter, Value, vec
 from llmviz.ggml.backends.kernels.ops import _dot, _float_at, _half_value
 
 __all__ = [
@@ -107,18 +107,88 @@ def _dots_of(n_tokens: int) -> Any:
 multiply_one, multiply = _dots_of(1), _dots_of(TOKENS)
 
 
+def _eight_zeros(typingctx: Any, address: Any) -> Any:
+    """Whether all eight floats at an address are zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        eight = e.load(args[0], _V8)
+        same = builder.fcmp_ordered("==", eight, ir.Constant(_V8, [0.0] * 8))
+        return builder.icmp_unsigned("==", builder.bitcast(same, I8), e.const(255, I8))
+
+    return types.boolean(types.int64), codegen
+
+
+def _finite_row(typingctx: Any, address: Any, n: Any) -> Any:
+    """Whether n floats at an address, a multiple of 8, are all finite."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        start = e.all_of(0, vec(I32, 8))
+
+        def step(i: Value, values: list[Value]) -> list[Value]:
+            bits = e.load(e.at(args[0], e.times(i, 32)), vec(I32, 8))
+            size = e.mask(bits, 0x7FFFFFFF)
+            larger = builder.icmp_unsigned(">", size, values[0])
+            return [builder.select(larger, size, values[0])]
+
+        (most,) = e.accumulate(builder.sdiv(args[1], e.const(8)), [start], step)
+        fine = builder.icmp_unsigned("<", most, e.all_of(0x7F800000, most.type))
+        return builder.icmp_unsigned("==", builder.bitcast(fine, I8), e.const(255, I8))
+
+    return types.boolean(types.int64, types.int64), codegen
+
+
+_are_zero: Any = intrinsic(_eight_zeros)
+_are_finite: Any = intrinsic(_finite_row)
+_LONG = 128  # values of a row from which on it is worth looking for zeros at its end
+
+
+@njit(boundscheck=False)
+def _used(tokens: int, token_bytes: int, n: int, k: int) -> int:
+    """How many values of some tokens come before nothing but zeros, a multiple of 8."""
+    used = 8
+    for t in range(n):
+        end = k
+        while end > used and _are_zero(tokens + t * token_bytes + 4 * end - 32):
+            end -= 8
+        used = max(used, end)
+    return used
+
+
+@njit(boundscheck=False)
+def _finite(matrix: int, row_bytes: int, n_rows: int, start: int, end: int) -> bool:
+    """Whether a matrix holds only numbers from column `start` on: zero times them is zero."""
+    for r in range(n_rows):
+        if not _are_finite(matrix + r * row_bytes + 4 * start, end - start):
+            return False
+    return True
+
+
 def attend(args: int, first: int, n: int) -> None:
-    """Attention products; items are blocks of tokens, those of the first head first."""
+    """Attention products; items are blocks of tokens, those of the first head first.
+
+    Where rows of the tokens end in zeros (shares of what is masked), those are not multiplied.
+    """
     n_rows, m, k, block = arg(args, 3), arg(args, 7), arg(args, 8), arg(args, 11)
     row_bytes, token_bytes, half = arg(args, 2), arg(args, 6), arg(args, 10)
     room = np.empty(block * k, np.float32)
     n_blocks = (m + block - 1) // block
+    checked, start_checked, is_finite = 0, 0, False
     for item in range(first, first + n):
         h = item // n_blocks
         start = min(item % n_blocks * block, m - block)  # the last one may begin earlier
         matrix = arg(args, 0) + h // arg(args, 9) * arg(args, 1)
         tokens = arg(args, 4) + h * arg(args, 5) + start * token_bytes
         out = arg(args, 12) + 4 * (h * m + start) * n_rows
+        k = arg(args, 8)
+        if k >= _LONG:
+            used = _used(tokens, token_bytes, block, k)
+            if matrix != checked or used < start_checked:  # else seen to be finite already
+                is_finite = _finite(matrix, row_bytes, n_rows, used, k)
+                checked, start_checked = matrix, used
+            if is_finite:
+                k = used
         for t in range(block):
             for i in range(k):
                 x = _float_at(tokens + t * token_bytes + 4 * i)

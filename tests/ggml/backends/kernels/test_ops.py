@@ -93,6 +93,21 @@ def test_attend_several(kernels, rng, kind, m):
         close(out, np.einsum("htd,hnd->htn", rounded, np.repeat(k.astype(np.float64), 3, 0)))
 
 
+def test_attend_masked(kernels, rng):
+    """Shares that end in zeros: the rest is not multiplied, unless zero times it is no number."""
+    v = rng.standard_normal((3, 8, 256)).astype(F)
+    shares = rng.random((9, 40, 256)).astype(F)
+    for t in range(40):
+        shares[:, t, 5 * t + 1 :] = 0
+    whole = np.einsum("htn,hdn->htd", shares.astype(np.float64), np.repeat(v, 3, 0))
+    out = np.empty((9, 40, 8), F)
+    kernels.attend(v, shares, out)()
+    close(out, whole)
+    v[1, 3, 250] = np.inf
+    kernels.attend(v, shares, out)()
+    assert np.isnan(out[3:6, :, 3]).all() and np.isfinite(out[:3]).all()
+
+
 def test_soft_max_hides_what_the_mask_hides(kernels, rng):
     """Nothing behind the mask is computed, but what is not a number there is not hidden."""
     x = rng.standard_normal((2, 5, 32)).astype(F)
