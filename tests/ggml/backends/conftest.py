@@ -17,7 +17,7 @@ def cupy() -> Iterator[Any]:
     if ON_GPU:
         pytest.skip("about the stand-in for CuPy; this run is on a device (LLMVIZ_GPU)")
     if build.compiler() is None:
-        pytest.skip("no g++: the CUDA kernels' arithmetic is tested by compiling them for the CPU")
+        pytest.skip("no g++ on Linux: the CUDA kernels are tested by compiling them for the CPU")
     with fake_cupy.installed() as module:
         yield module
 

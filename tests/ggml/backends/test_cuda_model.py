@@ -258,6 +258,16 @@ def test_what_does_not_fit_is_said(cuda: Any, monkeypatch: pytest.MonkeyPatch) -
         cuda.alloc(1 << 20, "kv")
 
 
+def test_a_device_without_products_of_bytes_is_refused(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from llmviz.ggml.backends.cuda.device import CUDA
+
+    monkeypatch.setattr(fake_cupy.Device, "compute_capability", "52")
+    with pytest.raises(LlmvizError, match=r"CUDA0 has compute capability 5\.2, .* need 6\.1"):
+        CUDA()
+
+
 def test_a_cache_in_blocks_is_refused(kinds: Any, cuda: Any) -> None:
     with pytest.raises(UnsupportedError, match="CUDA0"):
         on_cuda(cuda, kinds("k_quants")).context(n_ctx=256, type_k="q8_0")

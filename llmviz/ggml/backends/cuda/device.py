@@ -31,6 +31,9 @@ from llmviz.ggml.graph import VIEW_OPS, Graph, Tensor
 
 __all__ = ["CUDA", "find"]
 
+LEAST_CAPABILITY = 61
+"""Compute capability times ten: from 6.1 on, GPUs have the product of four bytes (`__dp4a`)."""
+
 OFFLOAD_BATCH = 32
 """Tokens from which on a weight is worth copying. ↔ GGML_OP_OFFLOAD_MIN_BATCH"""
 
@@ -84,7 +87,7 @@ class CUDA:
     Raises
     ------
     LlmvizError
-        CuPy is not installed.
+        CuPy is not installed, or the device is too old.
     """
 
     is_host = False
@@ -96,7 +99,14 @@ class CUDA:
         self.name = f"CUDA{index}"
         self.records = True
         self.gelu_table: Any = None  # made when the first GELU is bound
-        with self.cupy.cuda.Device(index):
+        device = self.cupy.cuda.Device(index)
+        capability = int(device.compute_capability)
+        if capability < LEAST_CAPABILITY:
+            raise LlmvizError(
+                f"{self.name} has compute capability {capability / 10}, the kernels need "
+                f"{LEAST_CAPABILITY / 10}: load with n_gpu_layers=0"
+            )
+        with device:
             self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self.library = Library(self.cupy, self.stream, index)
 

@@ -222,6 +222,7 @@ class Device:
     """cupy.cuda.Device."""
 
     current: Any = None
+    compute_capability = "90"
     used = 0  # what a test pretends that other programs take
 
     def __init__(self, index: int = 0) -> None:
