@@ -6,6 +6,7 @@ Installing the packages takes longest, so both use one environment: postBuild fi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -21,6 +22,7 @@ from test_lab import arguments, check, free_port, server
 
 REPO = Path(__file__).parent.parent
 MEMORY_LIMIT = 900  # MB resident: Binder promises 1 GB
+FIRST_STEP = 60  # seconds from the server's answer to a step on the screen, on one core
 
 pytestmark = [
     pytest.mark.slow,
@@ -73,7 +75,8 @@ def test_post_build_and_make_lab(
         "PIP_COMPILE": "0",  # byte-compiling what is thrown away in a minute takes longest
         "OMP_NUM_THREADS": "1",
     }
-    env.pop("PYTHONPATH", None)
+    for name in ("PYTHONPATH", "LLMVIZ_KERNELS"):  # kernels are on, as they are for a visitor
+        env.pop(name, None)
 
     def run(*command: str, cwd: Path = tmp_path) -> str:
         done = subprocess.run(
@@ -96,9 +99,56 @@ def test_post_build_and_make_lab(
     assert not [name for name in installed if name.startswith("cupy")]
 
     port, token = free_port(), secrets.token_hex(16)
-    command = [*make, "lab", f"LAB_ARGS={' '.join(arguments(port, token))}"]
+    given = [*arguments(port, token), "--LabApp.expose_app_in_browser=True"]
+    # as Binder starts it: one core, one thread
+    one_core = ["taskset", "-c", "0"] if shutil.which("taskset") else []
+    command = [str(clone / "binder" / "start"), *one_core, *make, "lab"]
+    environ = {"PIP_COMPILE": "0", "LLMVIZ_KERNELS": ""}
     start = time.monotonic()
-    with server(command, clone, tmp_path, PIP_COMPILE="0"):
+    with server([*command, f"LAB_ARGS={' '.join(given)}"], clone, tmp_path, **environ) as pid:
         check(port, token, 900)
-    figures(f"make lab over the packages of postBuild: {time.monotonic() - start:.0f} s")
-    assert (clone / ".venv" / ".lab").exists()
+        figures(f"make lab over the packages of postBuild: {time.monotonic() - start:.0f} s")
+        assert (clone / ".venv" / ".lab").exists()
+        if sys.platform == "linux" and one_core:
+            visit(port, token, pid, figures)
+
+
+def visit(port: int, token: str, pid: int, figures: Callable[[str], None]) -> None:
+    """The quickstart with SmolLM2 as a visitor runs it: time to the first step, memory in all."""
+    pytest.importorskip("playwright.sync_api", reason="no browser to look with")
+    from tests.widgets import host, lab
+
+    start = time.monotonic()
+    with host.chromium() as browser, contextlib.closing(browser.new_page()) as page:
+        base = f"http://127.0.0.1:{port}"
+        lab.open_notebook(page, base, token, "00-quickstart.ipynb")
+        lab.command(page, "notebook:run-all-cells")
+        page.wait_for_selector(".jp-OutputArea-output .llmviz[data-draws]", timeout=120_000)
+        seconds = time.monotonic() - start
+        counts = "window.jupyterapp.shell.currentWidget.content.widgets"
+        page.wait_for_function(  # to the last cell, 40 tokens more
+            f"() => {counts}.filter((c) => c.model.type === 'code' && c.model.sharedModel.source)"
+            ".every((c) => c.model.executionCount)",
+            timeout=120_000,
+        )
+        megabytes = proportional(pid)
+    figures(f"first step on the screen {seconds:.0f} s, server and kernel {megabytes:.0f} MB")
+    assert seconds < FIRST_STEP
+    assert megabytes < MEMORY_LIMIT
+
+
+def proportional(root: int) -> float:
+    """MB of a process and all below it, pages that several share counted once."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    total = 0
+    for pid in parents:
+        line = [pid]
+        while line[-1] in parents and line[-1] != root:
+            line.append(parents[line[-1]])
+        if line[-1] == root:
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            total += int(rollup.partition("\nPss:")[2].split()[0])
+    return total / 1000

@@ -36,8 +36,11 @@ def get(url: str) -> Any:
 
 
 @contextmanager
-def server(command: list[str], cwd: Path, tmp_path: Path, **environ: str) -> Iterator[None]:
-    """Run a command until the block is left; it and its children are stopped then."""
+def server(command: list[str], cwd: Path, tmp_path: Path, **environ: str) -> Iterator[int]:
+    """Run a command until the block is left; it and its children are stopped then.
+
+    Yields its process id.
+    """
     private = {
         name: str(tmp_path / name.lower())
         for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
@@ -54,7 +57,7 @@ def server(command: list[str], cwd: Path, tmp_path: Path, **environ: str) -> Ite
             start_new_session=True,
         )
     try:
-        yield
+        yield process.pid
     except BaseException:
         print(log.read_text("utf-8", "replace")[-4000:])
         raise
