@@ -7,7 +7,7 @@ from math import floor, log2
 
 import numpy as np
 
-from llmviz.ggml.backends import kernels
+from llmviz.ggml.backends import kernels, share
 from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
 from llmviz.ggml.backends.rope import RopeTable
@@ -49,15 +49,24 @@ def _bind_soft_max(node: Tensor, scope: BindScope) -> Kernel:
         assert mask is not None
         return _compiled_soft_max(x, mask, s, out, scope)
 
-    def run() -> None:
-        np.multiply(x, s, out=out)
+    def run_some(heads: slice) -> None:
+        y, z = out[heads], r[heads]
+        np.multiply(x[heads], s, out=y)
         if mask is not None:
-            np.add(out, mask, out=out)
-        np.maximum.reduce(out, axis=-1, keepdims=True, out=r)
-        np.subtract(out, r, out=out)
-        np.exp(out, out=out)
-        np.add.reduce(out, axis=-1, keepdims=True, out=r)
-        np.divide(out, r, out=out)
+            np.add(y, mask, out=y)
+        np.maximum.reduce(y, axis=-1, keepdims=True, out=z)
+        np.subtract(y, z, out=y)
+        np.exp(y, out=y)
+        np.add.reduce(y, axis=-1, keepdims=True, out=z)
+        np.divide(y, z, out=y)
+
+    several = plain and x.size >= share.FEWEST  # head by head also with one thread: near memory
+
+    def run() -> None:
+        if several:
+            share.share(len(x), scope.n_threads[1], run_some)
+        else:
+            run_some(slice(None))
 
     def run_with_extras() -> None:
         np.multiply(x, s, out=out)

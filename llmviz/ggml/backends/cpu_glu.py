@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from llmviz.errors import UnsupportedError
-from llmviz.ggml.backends import kernels
+from llmviz.ggml.backends import kernels, share
 from llmviz.ggml.backends.backend import BindScope, Kernel
 from llmviz.ggml.backends.cpu_base import array_of, float_of, op
 from llmviz.ggml.backends.cpu_elementwise import gelu_into, silu_into
@@ -39,6 +39,16 @@ def _bind_glu(node: Tensor, scope: BindScope) -> Kernel:
             return compiled.swiglu_all(gate, up, out, scope.n_threads[1])
         one, given = compiled.swiglu, [a.reshape(1, width) for a in (gate, up, out)]
         return lambda: one(*given)
+
+    if out.ndim == 2 and out.size >= share.FEWEST and len(out) >= 16:
+        part = -(-len(out) // 16)
+
+        def run_some(item: slice) -> None:
+            rows = slice(part * item.start, part * item.stop)
+            activation(gate[rows], out[rows])
+            np.multiply(out[rows], up[rows], out=out[rows])
+
+        return lambda: share.share(-(-len(out) // part), scope.n_threads[1], run_some)
 
     def run() -> None:
         activation(gate, out)

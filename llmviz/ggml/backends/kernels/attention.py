@@ -159,7 +159,7 @@ def _used(tokens: int, token_bytes: int, n: int, k: int) -> int:
 @njit(boundscheck=False)
 def _finite(matrix: int, row_bytes: int, n_rows: int, start: int, end: int) -> bool:
     """Whether a matrix holds only numbers from column `start` on: zero times them is zero."""
-    for r in range(n_rows):
+    for r in range(n_rows):  # noqa: SIM110  numba compiles no generator here
         if not _are_finite(matrix + r * row_bytes + 4 * start, end - start):
             return False
     return True
