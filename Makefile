@@ -98,6 +98,7 @@ bench: $(VENV)/.test model chromium
 	$(BIN)/python tests/benchmarks/bench_engine.py $(BENCH_ARGS)
 	$(BIN)/python tests/benchmarks/bench_start.py
 	$(BIN)/python tests/benchmarks/bench_memory.py
+	$(BIN)/python tests/benchmarks/bench_cost.py
 	$(BIN)/python tests/benchmarks/bench_panel.py $(BENCH_ARGS)
 	$(BIN)/python tests/benchmarks/bench_graph.py
 

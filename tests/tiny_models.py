@@ -94,6 +94,7 @@ def write_tiny(
     ffn_bias: bool = False,
     fused_qkv: bool = False,
     vocab: str = "spm",
+    more_tokens: int = 0,
     weight_type: str = "F32",
     embd_type: str | None = None,
     output_type: str | None = None,
@@ -113,6 +114,8 @@ def write_tiny(
         Values of the keys ``rope.scaling.yarn_<name>``.
     rope_freqs
         Frequency factors as Llama 3 has them.
+    more_tokens
+        How many tokens that no text has a SentencePiece vocabulary gets besides.
     weight_type, embd_type, output_type
         Type of the matrices, of the token embeddings and of the output matrix (both default to
         `weight_type`); vectors stay float32.
@@ -152,7 +155,7 @@ def write_tiny(
         w.add_rope_scaling_attn_factors(attn_factor)
     for name, value in (yarn or {}).items():
         w.add_float32(f"{arch}.rope.scaling.yarn_{name}", value)
-    n_vocab = (add_spm if vocab == "spm" else add_bpe)(w)
+    n_vocab = add_spm(w, more=more_tokens) if vocab == "spm" else add_bpe(w)
     w.add_vocab_size(n_vocab)
 
     def matrix(name: str, n_out: int, n_in: int, kind: str | None = None, std: float = 0.0) -> None:
@@ -278,12 +281,12 @@ def learn_merges(words: tuple[str, ...], n: int) -> list[tuple[str, str]]:
     return merges
 
 
-def add_spm(w: gguf.GGUFWriter, n_merges: int = 60) -> int:
+def add_spm(w: gguf.GGUFWriter, n_merges: int = 60, more: int = 0) -> int:
     """A SentencePiece vocabulary: specials, 256 bytes, characters, merges scored by rank."""
     merges = learn_merges(tuple("▁" + word for word in CORPUS.split()), n_merges)
     characters = sorted(set(CORPUS.replace(" ", "▁").replace("\n", "▁")))
     pieces = [left + right for left, right in merges] + characters
-    pieces = list(dict.fromkeys(pieces))
+    pieces = [*dict.fromkeys(pieces), *(f"<unused{i}>" for i in range(more))]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), *pieces]
     w.add_tokenizer_model("llama")
     w.add_tokenizer_pre("default")

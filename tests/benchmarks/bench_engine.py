@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--n-decode", type=int, default=32, help="tokens decoded one by one")
     parser.add_argument("--n-prefill", type=int, default=512, help="tokens of the prompt")
+    parser.add_argument("--deep", type=int, default=0, help="decode after this many tokens as well")
     parser.add_argument("--threads", type=int, default=cores(), help="of llama.cpp")
     args = parser.parse_args()
     clean_environment()
@@ -68,9 +69,11 @@ def bench_run(path: str, args: argparse.Namespace) -> None:
     import llmviz
     from llmviz import reference
     from llmviz.batch import Batch
+    from llmviz.events import Event
+    from llmviz.ggml.measure import NodeStatistics
 
     n_prefill, n_decode = args.n_prefill, args.n_decode
-    n_ctx = n_prefill + n_decode
+    n_ctx = max(n_prefill, args.deep) + n_decode
     ours: dict[str, Any] = {}
     for weights in args.weights:
         model = llmviz.load(path, weights=weights)
@@ -86,27 +89,42 @@ def bench_run(path: str, args: argparse.Namespace) -> None:
     def prefill(ctx: Any, n: int) -> Callable[[], None]:
         def run() -> None:
             ctx.memory.clear()
-            ctx.decode(Batch.get_one(ids[:n]))
+            for i in range(0, n, n_prefill):
+                ctx.decode(Batch.get_one(ids[i : min(n, i + n_prefill)]))
 
         return run
 
     def prefill_theirs(n: int) -> Callable[[], None]:
         def run() -> None:
             theirs.clear(data=False)
-            theirs.decode(ids[:n])
+            for i in range(0, n, n_prefill):
+                theirs.decode(ids[i : min(n, i + n_prefill)])
 
         return run
 
-    def decode(ctx: Any, depth: int, watch: Any = None) -> Callable[[], None]:
+    def decode(
+        ctx: Any, depth: int, watch: Any = None, see: Callable[[Event], object] | None = None
+    ) -> Callable[[], None]:
         def run() -> None:
             ctx.memory.seq_rm(0, depth, -1)
             for token in ids[:n_decode]:
                 if watch is None:
                     ctx.decode(Batch.get_one([token]))
                 else:
-                    for _ in ctx.decode_steps(Batch.get_one([token]), watch):
-                        pass
+                    for event in ctx.decode_steps(Batch.get_one([token]), watch):
+                        if see is not None and event.kind == "node":
+                            see(event)
                 ctx.get_logits_ith(-1)
+
+        return run
+
+    def measured(ctx: Any, depth: int) -> Callable[[], None]:
+        plain, statistics = decode(ctx, depth), NodeStatistics()
+
+        def run() -> None:
+            ctx.sched.statistics = statistics
+            plain()
+            ctx.sched.statistics = None
 
         return run
 
@@ -123,21 +141,30 @@ def bench_run(path: str, args: argparse.Namespace) -> None:
         subjects = {f"llmviz {name}": prefill(ctx, n) for name, ctx in ours.items()}
         subjects |= {"llama.cpp": prefill_theirs(n)} if theirs else {}
         report(f"prefill, {n} tokens", turn_about(subjects, args.rounds), "tok/s", n)
-    for depth in (64, n_prefill - n_decode):
-        for run in (prefill(ctx, n_prefill) for ctx in ours.values()):
+    first = next(iter(ours))
+    kept: dict[str, Any] = {}
+
+    def keep(event: Event) -> None:
+        kept[event.name] = event.value.copy()
+
+    for depth in (64, n_prefill - n_decode, *([args.deep] if args.deep else [])):
+        for run in (prefill(ctx, max(depth, n_prefill)) for ctx in ours.values()):
             run()
         if theirs:
-            prefill_theirs(n_prefill)()
+            prefill_theirs(max(depth, n_prefill))()
         subjects = {f"llmviz {name}": decode(ctx, depth) for name, ctx in ours.items()}
-        first = next(iter(ours))
-        nothing, everything = (lambda name: False), (lambda name: True)
-        subjects[f"llmviz {first}, a listener that wants nothing"] = decode(
-            ours[first], depth, nothing
-        )
-        subjects[f"llmviz {first}, every node an event"] = decode(ours[first], depth, everything)
         subjects |= {"llama.cpp": decode_theirs(depth)} if theirs else {}
         title = f"decode, {n_decode} tokens after {depth}"
         report(title, turn_about(subjects, args.rounds), "tok/s", n_decode)
+        ctx = ours[first]
+        watched = {
+            f"llmviz {first}, nobody": decode(ctx, depth),
+            "a listener that wants nothing": decode(ctx, depth, lambda name: False),
+            "statistics of all nodes": measured(ctx, depth),
+            "every node an event": decode(ctx, depth, lambda name: True),
+            "every node's value kept": decode(ctx, depth, lambda name: True, keep),
+        }
+        report(f"watched, after {depth}", turn_about(watched, args.rounds), "tok/s", n_decode)
     if theirs:
         theirs.close()
 

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parent.parent.parent
-PAGES = sorted([REPO / "README.md", REPO / "CONTRIBUTING.md", *(REPO / "docs").glob("*.md")])
+PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 EXCERPT = re.compile(r"^```py\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
-
-SMOLLM2 = {"README.md"}  # pages whose code wants it; the others run with the built-in model
 
 
 def name(page: Path) -> str:
@@ -22,13 +20,12 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:n_gpu_layers")
-@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text("utf-8"))], ids=name)
-def test_code_runs(
-    page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Block after block in one session, as a reader would who pastes them one by one."""
-    if page.name in SMOLLM2:
-        request.getfixturevalue("smollm2_path")
+@pytest.mark.parametrize("page", [p for p in PAGES[2:] if BLOCK.search(p.read_text())], ids=name)
+def test_code_runs(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Block after block in one session, as a reader would who pastes them one by one.
+
+    Pages in docs use the built-in model alone; the README's code is run by ``test_packaging``.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     session: dict[str, object] = {"__name__": "__main__"}
