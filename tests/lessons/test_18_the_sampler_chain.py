@@ -23,8 +23,8 @@ def test_grades(run):
     nucleus = int((np.cumsum(p) < 0.9).sum()) + 1
     enough = int((p >= 0.05 * p[0]).sum())
     circle = ["prompt", "tokenize", "batch", "decode", "output", "sample", "accept"]
-    first = run.names["first"]
-    drawn = int(first.id[np.searchsorted(first.end, first.draw)])
+    draw = run.names["draw"]
+    drawn = int(draw.id[np.searchsorted(draw.end, draw.draw)])
     drawn = run.names["vocab"].token_to_piece(drawn).decode()
     run.grades(
         {
