@@ -42,8 +42,9 @@ def load(path: str | os.PathLike[str], **params: Any) -> Model:
         ``"f32"``: dequantize at load, exact arithmetic. ``"quantized"``: keep the file's blocks and
         multiply as ggml's CPU does, with activations in eight bits (F16 and BF16: rounded to the
         same type); types without such a product are dequantized. From 32 tokens on products add in
-        an order of their own, ``LLMVIZ_KERNELS=exact`` in llama.cpp's. ``"auto"``: quantized where compiled kernels are ready, else f32, and the
-        kernels are compiled meanwhile for the next load.
+        an order of their own, ``LLMVIZ_KERNELS=exact`` in llama.cpp's. ``"auto"``: quantized where
+        compiled kernels are ready, else f32, and the kernels are compiled meanwhile for the next
+        load.
     n_gpu_layers : int
         Layers that lie on devices, counted from the end, the output as one of them; negative: all.
         Without a device that computes it is ignored with a warning.
