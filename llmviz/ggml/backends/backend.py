@@ -40,21 +40,24 @@ Kernel = Callable[[], object]
 class Taped:
     """A kernel that can also run as rows of a tape, together with its neighbours.
 
-    Attributes
+    Parameters
     ----------
-    plain : callable
-        The kernel by itself.
+    bind : callable
+        Makes the kernel by itself; asked when that is first called.
     rows : list of llmviz.ggml.backends.kernels.tape.Row
     """
 
-    __slots__ = ("plain", "rows")
+    __slots__ = ("_bind", "_plain", "rows")
 
-    def __init__(self, plain: Kernel, rows: list[Any]) -> None:
-        self.plain, self.rows = plain, rows
+    def __init__(self, bind: Callable[[], Kernel], rows: list[Any]) -> None:
+        self._bind, self.rows = bind, rows
+        self._plain: Kernel | None = None
 
     def __call__(self) -> None:
         """Run the kernel by itself."""
-        self.plain()
+        if self._plain is None:
+            self._plain = self._bind()
+        self._plain()
 
 
 @dataclass

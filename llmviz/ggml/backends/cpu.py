@@ -9,6 +9,7 @@ kernels themselves are in ``cpu_*.py``, by kind of op.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,9 +59,8 @@ class CPU:
         binder = binders.get(node.op)
         if binder is None:
             raise UnsupportedError("op on CPU", node.op, supported=sorted(binders))
-        kernel = binder(node, scope)
         rows = cpu_tape.rows_of(node, scope) if scope.compiled else None
-        return kernel if rows is None else Taped(kernel, rows)
+        return binder(node, scope) if rows is None else Taped(partial(binder, node, scope), rows)
 
     def alloc(self, nbytes: int, usage: str) -> np.ndarray:
         """See `backend.Backend`."""

@@ -42,11 +42,14 @@ def _makes(op: str) -> Callable[[_Maker], _Maker]:
 
 
 def _at(array: np.ndarray) -> int:
-    address: int = array.ctypes.data
+    address: int = array.__array_interface__["data"][0]  # faster than array.ctypes
     return address
 
 
 def _range(array: np.ndarray) -> Range:
+    if array.flags.c_contiguous:
+        at = _at(array)
+        return at, at + array.nbytes
     low, high = np.lib.array_utils.byte_bounds(array)
     return int(low), int(high)
 
