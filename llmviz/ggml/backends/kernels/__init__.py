@@ -134,7 +134,7 @@ def load() -> Kernels:
     """
     # Between two products OpenMP's threads would spin for milliseconds, and where another program
     # wants the core, all of them wait for the one that has none. Read once, when it is loaded.
-    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     with cached_on_disk():
         from llmviz.ggml.backends.kernels.compiled import Kernels
     return Kernels()
