@@ -136,7 +136,7 @@ class Tape:
         self._sync = np.zeros(tape_run.SYNC, np.int64)
         self._at, self._sync_at = table.ctypes.data, self._sync.ctypes.data
         self._bytes = np.concatenate(([0], np.cumsum([row.weight for row in rows]))).tolist()
-        self._pace = Pace()
+        self._pace = Pace(self._bytes[-1])
 
     def run(self, low: int, high: int) -> None:
         """Run rows low .. high - 1."""
@@ -157,35 +157,49 @@ class Tape:
                 self._together(self._at, low, high, self._sync_at, self.n_threads)
         else:
             self._alone(self._at, low, high)
-        self._pace.took((perf_counter_ns() - start) / size, together)
+        self._pace.took(perf_counter_ns() - start, size)
 
 
 class Pace:
     """Whether several threads are faster than one just now.
 
     On a busy machine they wait for the one that has no core. What one thread takes is measured
-    first, and now and then again; where several take longer, the next few stretches run alone, and
-    more of them each time that it is so again.
+    first, and now and then again; where several take longer, the work that comes next is done by
+    one, and more of it each time that it is so again. Judged by half a tape at a time: what a byte
+    takes differs from row to row.
+
+    Parameters
+    ----------
+    size : int
+        Bytes of weights that the whole tape reads.
     """
 
     _LONGEST = 128
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self._window = size // 2
         self._by_one = 0.0  # ns for a byte of weights, 0 before it is known
-        self._alone_for = 1
+        self._alone_for = 2  # windows: in the first one pages are touched for the first time
         self._next_time = 4
+        self._ns = self._seen = 0
 
     def together(self) -> bool:
         """Whether the next stretch should be shared out."""
         return self._alone_for == 0
 
-    def took(self, ns: float, together: bool) -> None:
-        """What a stretch took for each byte of weights."""
-        if not together:
+    def took(self, ns: int, size: int) -> None:
+        """How long a stretch took, and how many bytes of weights it read."""
+        self._ns += ns
+        self._seen += size
+        if self._seen < self._window:
+            return
+        rate = self._ns / self._seen
+        self._ns = self._seen = 0
+        if self._alone_for:
             self._alone_for -= 1
-            faster = min(ns, self._by_one) if self._by_one else ns
-            self._by_one = 0.9 * faster + 0.1 * ns
-        elif ns > _LATE * self._by_one:
+            faster = min(rate, self._by_one) if self._by_one else rate
+            self._by_one = 0.9 * faster + 0.1 * rate
+        elif rate > _LATE * self._by_one:
             self._alone_for = self._next_time
             self._next_time = min(2 * self._next_time, self._LONGEST)
         else:

@@ -44,16 +44,17 @@ def test_where_threads_wait(rows: list[Any], waits: list[bool]) -> None:
 
 def test_pace() -> None:
     """One measures, several go on while they are faster, and are tried again later and later."""
-    pace = tape.Pace()
+    pace = tape.Pace(200)
     seen = []
-    for several in (0.6, 0.6, 3.0, 3.0, 0.6, 0.6):
+    for several in (60, 60, 300, 300, 60, 60):
         alone = 0
         while not pace.together():
-            pace.took(1.0, False)
+            pace.took(40, 40)  # of two stretches, the second one ends a window
+            pace.took(60, 60)
             alone += 1
-        pace.took(several, True)
+        pace.took(several, 100)
         seen.append(alone)
-    assert seen == [1, 0, 0, 4, 8, 0]
+    assert seen == [2, 0, 0, 4, 8, 0]
 
 
 @pytest.fixture
