@@ -120,7 +120,8 @@ def _markdown(doc: str) -> str:
         body = doc[head.end() : end].strip("\n")
         title = head.group(1)
         if title == "Examples":
-            text.append(f"**{title}**\n\n```pycon\n{body}\n```\n")
+            shown = re.sub(r" +# doctest: .*", "", body)
+            text.append(f"**{title}**\n\n```pycon\n{shown}\n```\n")
         else:
             text.append(f"**{title}**\n\n{_items(body)}\n")
     return "\n".join(text)
