@@ -142,12 +142,12 @@ class Kernels:
             rounded = np.empty((len(b), b.shape[2]), np.float32)
 
             def run_half(keep: object = (a, b)) -> None:
-                ops.rows_dot_half(args, rounded, flat)
+                ops.rows_dot_half(args, 0, len(flat), rounded, flat)
 
             return run_half
 
         def run(keep: object = (a, b)) -> None:  # their memory is used by address
-            ops.rows_dot(args, flat)
+            ops.rows_dot(args, 0, len(flat), flat)
 
         return run
 

@@ -57,25 +57,32 @@ def _half_value_of(typingctx: Any, x: Any) -> Any:
     return types.float32(types.float32), codegen
 
 
-def _emit_dot(e: Emitter, left: Value, right: Value, n: Value, half: bool) -> Value:
-    """Dot product of n values (a multiple of 32): 32 sums, joined at the end.
+def _emit_dots(e: Emitter, left: Value, rights: list[Value], n: Value, half: bool) -> list[Value]:
+    """Dot products of one row of n values (a multiple of 32) with several: 32 sums each, joined at
+    the end.
 
-    `right` holds floats, `left` too or half floats.
+    The others hold floats, `left` too or half floats.
     """
     eight, size = vec(F32, 8), 2 if half else 4
-    start = [ir.Constant(eight, [0.0] * 8)] * 4
+    start = [ir.Constant(eight, [0.0] * 8)] * (4 * len(rights))
 
     def step(i: Value, sums: list[Value]) -> list[Value]:
-        out = []
-        for j, total in enumerate(sums):
+        out = list(sums)
+        for j in range(4):
             at = e.at(left, e.times(i, 32 * size), 8 * size * j)
             x = e.load(at, vec(ir.HalfType(), 8) if half else eight)
             x = e.b.fpext(x, eight) if half else x
-            y = e.load(e.at(right, e.times(i, 128), 32 * j), eight)
-            out.append(e.fma(x, y, total))
+            for r, right in enumerate(rights):
+                y = e.load(e.at(right, e.times(i, 128), 32 * j), eight)
+                out[4 * r + j] = e.fma(x, y, sums[4 * r + j])
         return out
 
-    s = e.accumulate(e.b.sdiv(n, e.const(32)), start, step)
+    sums = e.accumulate(e.b.sdiv(n, e.const(32)), start, step)
+    return [_joined(e, sums[4 * r : 4 * r + 4]) for r in range(len(rights))]
+
+
+def _joined(e: Emitter, s: list[Value]) -> Value:
+    """All of four vectors of eight added, as ggml adds them."""
     both = e.b.fadd(e.b.fadd(s[0], s[2]), e.b.fadd(s[1], s[3]))
     four = e.b.fadd(e.part(both, 0, 4), e.part(both, 4, 4))
     two = e.b.fadd(e.shuffle(four, four, [0, 2]), e.shuffle(four, four, [1, 3]))  # neighbours
@@ -83,12 +90,34 @@ def _emit_dot(e: Emitter, left: Value, right: Value, n: Value, half: bool) -> Va
     return e.b.fadd(*ends)
 
 
+def _dots_of(count: int, half: bool) -> Any:
+    def dots(typingctx: Any, a: Any, b: Any, b_step: Any, n: Any, out: Any, out_step: Any) -> Any:
+        """Products of n values at one address with each of a few rows, a step apart; their
+        results go to an address, a step apart as well.
+        """
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            e = Emitter(builder)
+            left, right, step, length, to, to_step = args
+            rights, places = [right], [to]
+            for _ in range(count - 1):
+                rights.append(builder.add(rights[-1], step))
+                places.append(builder.add(places[-1], to_step))
+            for value, place in zip(_emit_dots(e, left, rights, length, half), places, strict=True):
+                e.store(value, place)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 6), codegen
+
+    return intrinsic(dots)
+
+
 def _dot_f16(typingctx: Any, a: Any, b: Any, n: Any) -> Any:
     """Dot product of n half floats at one address and n floats at another."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         left, right, length = args
-        return _emit_dot(Emitter(builder), left, right, length, half=True)
+        return _emit_dots(Emitter(builder), left, [right], length, half=True)[0]
 
     return types.float32(types.int64, types.int64, types.int64), codegen
 
@@ -98,7 +127,7 @@ def _dot_f32(typingctx: Any, a: Any, b: Any, n: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         left, right, length = args
-        return _emit_dot(Emitter(builder), left, right, length, half=False)
+        return _emit_dots(Emitter(builder), left, [right], length, half=False)[0]
 
     return types.float32(types.int64, types.int64, types.int64), codegen
 
@@ -127,6 +156,8 @@ _half_bits: Any = intrinsic(_half_bits_of)
 _half_value: Any = intrinsic(_half_value_of)
 _dot: Any = intrinsic(_dot_f32)
 dot_half: Any = intrinsic(_dot_f16)
+_one, _two, _three = (_dots_of(n, half=False) for n in (1, 2, 3))
+_one_half, _two_half, _three_half = (_dots_of(n, half=True) for n in (1, 2, 3))
 
 
 # --- ops ------------------------------------------------------------------------------------------
@@ -181,34 +212,58 @@ def swiglu(gate: Any, up: Any, out: Any) -> None:
 
 
 @njit(**_SETTINGS)
-def rows_dot(a: Any, out: Any) -> None:
+def rows_dot(a: Any, first: int, last: int, out: Any) -> None:
     """Rows of each kv head's matrix times the one row of each of its heads: float32[n_head, n].
 
     a is (address of the matrices, bytes from head to head, from row to row, address of the single
-    rows, bytes from head to head, heads that share a matrix, k); k a multiple of 32.
+    rows, bytes from head to head, heads that share a matrix, k); k a multiple of 32. Heads first ..
+    last - 1 are computed; a row of the matrix is read once for up to three of those that share it.
     """
     matrices, per_head, per_row, singles, per_single, group, k = a
-    for h in range(out.shape[0]):
-        plane = matrices + (h // group) * per_head
-        row = singles + h * per_single
-        for r in range(out.shape[1]):
-            out[h, r] = _dot(plane + r * per_row, row, k)
+    per_out = 4 * out.shape[1]
+    h = first
+    while h < last:
+        n = min(3, group - h % group, last - h)
+        row = matrices + (h // group) * per_head
+        single, to = singles + h * per_single, out[h].ctypes.data
+        for _ in range(out.shape[1]):
+            if n == 3:
+                _three(row, single, per_single, k, to, per_out)
+            elif n == 2:
+                _two(row, single, per_single, k, to, per_out)
+            else:
+                _one(row, single, per_single, k, to, per_out)
+            row += per_row
+            to += 4
+        h += n
 
 
 @njit(**_SETTINGS)
-def rows_dot_half(a: Any, rounded: Any, out: Any) -> None:
+def rows_dot_half(a: Any, first: int, last: int, rounded: Any, out: Any) -> None:
     """`rows_dot` for matrices of half floats: the single rows are rounded to half floats first.
 
     `rounded` is room for them, float32[n_head, k].
     """
     matrices, per_head, per_row, singles, per_single, group, k = a
-    for h in range(out.shape[0]):
-        for i in range(k):
-            rounded[h, i] = _half_value(_float_at(singles + h * per_single + 4 * i))
-        plane = matrices + (h // group) * per_head
-        row = rounded.ctypes.data + h * k * 4
-        for r in range(out.shape[1]):
-            out[h, r] = dot_half(plane + r * per_row, row, k)
+    per_out = 4 * out.shape[1]
+    h = first
+    while h < last:
+        n = min(3, group - h % group, last - h)
+        for j in range(h, h + n):
+            for i in range(k):
+                rounded[j, i] = _half_value(_float_at(singles + j * per_single + 4 * i))
+        row = matrices + (h // group) * per_head
+        single, to = rounded[h].ctypes.data, out[h].ctypes.data
+        for _ in range(out.shape[1]):
+            if n == 3:
+                _three_half(row, single, 4 * k, k, to, per_out)
+            elif n == 2:
+                _two_half(row, single, 4 * k, k, to, per_out)
+            else:
+                _one_half(row, single, 4 * k, k, to, per_out)
+            row += per_row
+            to += 4
+        h += n
 
 
 @njit(**_SETTINGS)

@@ -7,9 +7,11 @@ Both call the same functions, so they give the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numba
 import numpy as np
+from numba import njit
 
 from llmviz.ggml.backends.kernels import activations, many, ops, statistics
 from llmviz.ggml.backends.kernels.calls import arg, float_arg, pointer
@@ -51,25 +53,30 @@ def copy(args: int, first: int, n: int) -> None:
         out[i] = x[i]
 
 
+@njit(inline="always")
+def _attended(args: Any) -> Any:
+    """The first parameters, as `ops.rows_dot` takes them."""
+    return (
+        arg(args, 0), arg(args, 1), arg(args, 2), arg(args, 3), arg(args, 4), arg(args, 5),
+        arg(args, 6),
+    )  # fmt: skip
+
+
 def attend_f16(args: int, first: int, n: int) -> None:
-    """`ops.rows_dot_half`: its parameters, addresses of the rounded rows and the result, rows of a
+    """Parameters of `ops.rows_dot_half`, addresses of the rounded rows and the result, rows of a
     matrix; items are heads.
     """
-    group, k, rows = arg(args, 5), arg(args, 6), arg(args, 9)
-    for h in range(first, first + n):
-        plane, single = arg(args, 0) + (h // group) * arg(args, 1), arg(args, 3) + h * arg(args, 4)
-        rounded = numba.carray(pointer(arg(args, 7) + 4 * h * k), (1, k), np.float32)
-        out = numba.carray(pointer(arg(args, 8) + 4 * h * rows), (1, rows), np.float32)
-        ops.rows_dot_half((plane, 0, arg(args, 2), single, 0, 1, k), rounded, out)
+    last, k, rows = first + n, arg(args, 6), arg(args, 9)
+    rounded = numba.carray(pointer(arg(args, 7)), (last, k), np.float32)
+    out = numba.carray(pointer(arg(args, 8)), (last, rows), np.float32)
+    ops.rows_dot_half(_attended(args), first, last, rounded, out)
 
 
 def attend_f32(args: int, first: int, n: int) -> None:
-    """`ops.rows_dot`; parameters and items as for half floats."""
-    group, k, rows = arg(args, 5), arg(args, 6), arg(args, 9)
-    for h in range(first, first + n):
-        plane, single = arg(args, 0) + (h // group) * arg(args, 1), arg(args, 3) + h * arg(args, 4)
-        out = numba.carray(pointer(arg(args, 8) + 4 * h * rows), (1, rows), np.float32)
-        ops.rows_dot((plane, 0, arg(args, 2), single, 0, 1, k), out)
+    """Parameters of `ops.rows_dot`, the rest and items as for half floats."""
+    last, rows = first + n, arg(args, 9)
+    out = numba.carray(pointer(arg(args, 8)), (last, rows), np.float32)
+    ops.rows_dot(_attended(args), first, last, out)
 
 
 def soft_max(args: int, first: int, n: int) -> None:
