@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,8 @@ class Line:
                 self._kernels.append(kernel)
         self._tape, self._before = self._made(None)
         self._measuring: tuple[int, Any, list[int]] | None = None
+        self._alone = [self._one(i, kernel) for i, (_, kernel) in enumerate(self._bound)]
+        self._values: list[np.ndarray | None] = [None] * len(self._bound)
 
     def _made(self, statistics: NodeStatistics | None) -> tuple[Any, list[int]]:
         """The tape, and how many of its rows come before each node; measured after each or not."""
@@ -63,11 +66,33 @@ class Line:
             before.append(len(rows))
         return kernels.load().tape(rows, self._n_threads) if rows else None, before
 
+    def _one(self, i: int, kernel: Kernel | None) -> Kernel | None:
+        """What runs where node i is a stretch by itself."""
+        if isinstance(kernel, Taped):
+            return partial(self._tape.run, self._before[i], self._before[i + 1])
+        return None if kernel is None else partial(_quietly, kernel)
+
     def __len__(self) -> int:
         return len(self._before) - 1
 
+    def value(self, i: int) -> np.ndarray:
+        """The value of node i as it is now, not to be written; of the host's nodes one object."""
+        value = self._values[i]
+        if value is None:
+            node = self._bound[i][0]
+            value = node.read().view()
+            value.flags.writeable = False
+            if node.home is None:
+                self._values[i] = value
+        return value
+
     def run(self, low: int, high: int, statistics: NodeStatistics | None = None) -> None:
         """Compute nodes low .. high - 1; with `statistics`, look at each one's values as well."""
+        if high - low == 1 and statistics is None:
+            kernel = self._alone[low]
+            if kernel is not None:
+                kernel()
+            return
         if low >= high:
             return
         tape, before, own = self._tape, self._before, self._own
@@ -95,3 +120,8 @@ class Line:
         if self._measuring is None or self._measuring[0] != table:
             self._measuring = (table, *self._made(statistics))
         return self._measuring[1:]
+
+
+def _quietly(kernel: Kernel) -> None:
+    with np.errstate(all="ignore"):
+        kernel()

@@ -298,8 +298,12 @@ class Sched:
             for i, watched in enumerate(map(want, names) if want else repeat(True, len(nodes))):
                 if watched:
                     self._line.run(pending, at + i + 1, stats)
+                    value = self._line.value(at + i)
                     pending = at + i + 1
-                    yield from _show(nodes[i], inside)
+                    event = Event("node", names[i], inside, 13, value, nodes[i])
+                    yield event
+                    if event.value is not value:  # the consumer puts another in its place
+                        nodes[i].write(event.value)
             at += len(nodes)
             if il >= 0:
                 yield Event("exit", f"layer-{il}", depth, 13, il)
@@ -338,14 +342,9 @@ class Sched:
             if stats is not None and measurable(node):
                 stats.table[i] = measure(node.read())
             if watched:
-                yield from _show(node, depth)
-
-
-def _show(node: Tensor, depth: int) -> Steps[None]:
-    """Yield a node's value; a value the consumer puts in its place is written back."""
-    value = node.read().view()
-    value.flags.writeable = False
-    event = Event("node", node.name, depth, 13, value, node)
-    yield event
-    if event.value is not value:
-        node.write(event.value)
+                value = node.read().view()
+                value.flags.writeable = False
+                event = Event("node", node.name, depth, 13, value, node)
+                yield event
+                if event.value is not value:
+                    node.write(event.value)
