@@ -126,6 +126,7 @@ def test_every_named_event_occurs_or_has_a_reason_not_to(run: list[Event]) -> No
         "byte_fallback": "only for characters that a SentencePiece vocabulary lacks",
         "greedy": "not in the default chain",
         "logit_bias": "not in the default chain",
+        "layer_devices": "only where layers leave the host",
     }
     for step in STEPS:
         for pattern in step.events:
