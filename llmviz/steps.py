@@ -104,9 +104,10 @@ STEPS: tuple[Step, ...] = (
         6,
         "Tensors",
         "First every weight the architecture needs is declared and its shape compared with the "
-        "file's; then the data is read or mapped into memory. Most weights are quantized: groups of "
-        "numbers share a scale and are stored in a few bits each. They stay so where there is a "
-        "kernel that multiplies with them; else they are turned back into ordinary numbers.",
+        "file's; then the data is read, or mapped into memory. Most weights are quantized: "
+        "groups of numbers share a scale and are stored in a few bits each. They stay so where "
+        "there is a kernel that multiplies with them; else they are turned back into ordinary "
+        "numbers.",
         ("llama_model::load_tensors", "llama_model_loader::load_all_data"),
         "llmviz.model.tensors.TensorLoader",
         ("load_tensors", "create_tensors", "load_all_data", "load_mode", "layer_devices"),
