@@ -69,7 +69,7 @@ class Line:
     def _one(self, i: int, kernel: Kernel | None) -> Kernel | None:
         """What runs where node i is a stretch by itself."""
         if isinstance(kernel, Taped):
-            return partial(self._tape.run, self._before[i], self._before[i + 1])
+            return self._tape.stretch(self._before[i], self._before[i + 1])
         return None if kernel is None else partial(_quietly, kernel)
 
     def __len__(self) -> int:

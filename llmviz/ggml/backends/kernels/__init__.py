@@ -133,8 +133,9 @@ def load() -> Kernels:
         numba is not installed.
     """
     # Between two products OpenMP's threads would spin for milliseconds, and where another program
-    # wants the core, all of them wait for the one that has none. Read once, when it is loaded.
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    # wants the core, all of them wait for the one that has none. A tenth of a millisecond is as
+    # long as a listener takes between two. Read once, when it is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", "6000")
     with cached_on_disk():
         from llmviz.ggml.backends.kernels.compiled import Kernels
     return Kernels()

@@ -20,7 +20,17 @@ from numba.extending import intrinsic
 
 from llmviz.ggml.backends.kernels.emit import I64, Emitter
 
-__all__ = ["SIGNATURE", "Job", "arg", "bits", "compiled", "drive", "float_arg", "pointer"]
+__all__ = [
+    "SIGNATURE",
+    "Job",
+    "arg",
+    "bits",
+    "compiled",
+    "drive",
+    "float_arg",
+    "pointer",
+    "use_threads",
+]
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64)
 """``kernel(args, first, n)``."""
@@ -163,8 +173,18 @@ class Job:
             drive(*self._call)
             return
         with self._lock:
-            numba.set_num_threads(self._n_threads)
+            use_threads(self._n_threads)
             drive(*self._call)
+
+
+_used = threading.local()  # numba keeps the number for each thread by itself
+
+
+def use_threads(n: int) -> None:
+    """Let numba use n threads; asked for again and again, it costs nothing."""
+    if getattr(_used, "n", 0) != n:
+        numba.set_num_threads(n)
+        _used.n = n
 
 
 def bits(x: float) -> int:

@@ -6,8 +6,9 @@ Data only; `tape_run` executes it. Needs no numba until a `Tape` is made.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -121,7 +122,7 @@ class Tape:
 
         with cached_on_disk():
             from llmviz.ggml.backends.kernels import tape_run, tape_steps
-        from llmviz.ggml.backends.kernels.calls import compiled
+        from llmviz.ggml.backends.kernels.calls import compiled, use_threads
 
         self._alone, self._together = tape_run.run_alone, tape_run.run_together
         table = np.zeros((len(rows), tape_run.WIDTH), np.int64)
@@ -131,12 +132,19 @@ class Tape:
             table[i, at : at + len(row.numbers)] = row.numbers
         self.rows = rows
         self.n_threads = n_threads
-        self._lock = lock
+        self._lock, self._use_threads = lock, use_threads
         self._table = table
         self._sync = np.zeros(tape_run.SYNC, np.int64)
         self._at, self._sync_at = table.ctypes.data, self._sync.ctypes.data
         self._bytes = np.concatenate(([0], np.cumsum([row.weight for row in rows]))).tolist()
-        self._pace = Pace(self._bytes[-1])
+        # a run that is cut in pieces wakes the threads often, and may be better off without
+        self._pieces, self._whole = Pace(self._bytes[-1]), Pace(self._bytes[-1])
+
+    def stretch(self, low: int, high: int) -> Callable[[], object]:
+        """`run` for rows that are run again and again."""
+        if self.n_threads == 1 or self._bytes[high] - self._bytes[low] < _SMALL:
+            return partial(self._alone, self._at, low, high)
+        return partial(self.run, low, high)
 
     def run(self, low: int, high: int) -> None:
         """Run rows low .. high - 1."""
@@ -146,18 +154,16 @@ class Tape:
         if self.n_threads == 1 or size < _SMALL:
             self._alone(self._at, low, high)
             return
-        together = self._pace.together()
+        pace = self._whole if 4 * size >= self._bytes[-1] else self._pieces
+        together = pace.together()
         start = perf_counter_ns()
         if together:
-            import numba
-
             with self._lock:
-                numba.set_num_threads(self.n_threads)
-                self._sync.fill(0)
+                self._use_threads(self.n_threads)
                 self._together(self._at, low, high, self._sync_at, self.n_threads)
         else:
             self._alone(self._at, low, high)
-        self._pace.took(perf_counter_ns() - start, size)
+        pace.took(perf_counter_ns() - start, size)
 
 
 class Pace:

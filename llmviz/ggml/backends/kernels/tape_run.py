@@ -54,6 +54,16 @@ def _load(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
+def _store(typingctx: Any, address: Any, value: Any) -> Any:
+    """Write the int64 at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        Emitter(builder).store(args[1], args[0])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
 def _load_shared(typingctx: Any, address: Any) -> Any:
     """The int64 at an address that another thread writes."""
 
@@ -112,6 +122,7 @@ def _give_way(typingctx: Any) -> Any:
 
 
 _field: Any = intrinsic(_load)
+_put: Any = intrinsic(_store)
 _shared: Any = intrinsic(_load_shared)
 _add: Any = intrinsic(_add_shared)
 _first_says: Any = intrinsic(_decide)
@@ -171,10 +182,12 @@ def run_alone(tape: int, low: int, high: int) -> None:
 
 @njit(parallel=True, **_SETTINGS)
 def run_together(tape: int, low: int, high: int, sync: int, n_threads: int) -> None:
-    """Rows low .. high - 1 by several threads; `sync` is the address of `SYNC` zeros.
+    """Rows low .. high - 1 by several threads; `sync` is the address of `SYNC` int64.
 
     Where the other threads do not come within a moment, one does all the work.
     """
+    for i in range(SYNC):
+        _put(sync + 8 * i, 0)
     for thread in prange(n_threads):
         mode = _together(sync, n_threads)
         if mode == _TOGETHER:
