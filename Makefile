@@ -118,7 +118,7 @@ gpu-check: $(VENV)/.cuda model
 
 # Every figure in docs/parity.md is measured here.
 parity: $(VENV)/.test model
-	cd tests && OPENBLAS_NUM_THREADS=1 ../$(BIN)/python parity_table.py $(PARITY_ARGS)
+	cd tests && OPENBLAS_NUM_THREADS=1 LLMVIZ_KERNELS=exact ../$(BIN)/python parity_table.py $(PARITY_ARGS)
 
 # Three courses, as docs/builtin-model.md tells; then the files, what they can do, and the card.
 TRAINED := build/builtin-model
