@@ -182,10 +182,11 @@ Compared: {versions}.
 A node's error is `|ours - theirs| / |theirs|` over all its values. With `weights="f32"` llmviz
 multiplies decoded weights with float32 activations; llama.cpp rounds activations to eight bits
 where weights are quantized, so there the two differ by the rounding. `weights="quantized"` rounds
-as llama.cpp does; measured with `LLMVIZ_KERNELS=exact`, since without it prompts of 32 tokens and more
-are added up in another order, and a rounding that goes the other way for it makes the logits of
-SmolLM2 after a prompt of 300 tokens differ by 1.4% (median). Where an architecture has GELU, llama.cpp looks it up for a value rounded to 16
-bits, and one value in a thousand rounds the other way.
+as llama.cpp does; it is measured with `LLMVIZ_KERNELS=exact`: without that, prompts of 32 tokens
+and more are added up in another order, and values that then round the other way make the logits of
+SmolLM2 after a prompt of 300 tokens differ by 1.4 % (median). Where an architecture has GELU,
+llama.cpp looks it up for a value rounded to 16 bits, and one value in a thousand rounds the other
+way.
 """
 
 TITLES = {
