@@ -32,6 +32,10 @@ from llmviz.ggml.graph import VIEW_OPS, Tensor
 __all__ = ["CPU", "binders"]
 
 
+def _nothing() -> None:
+    """What computes no values."""
+
+
 class CPU:
     """numpy on the processor; see `backend.Backend`."""
 
@@ -59,6 +63,8 @@ class CPU:
         binder = binders.get(node.op)
         if binder is None:
             raise UnsupportedError("op on CPU", node.op, supported=sorted(binders))
+        if node.nelements == 0:  # after the last layer where no token's logits are wanted
+            return _nothing
         rows = cpu_tape.rows_of(node, scope) if scope.compiled else None
         return binder(node, scope) if rows is None else Taped(partial(binder, node, scope), rows)
 

@@ -167,3 +167,24 @@ def test_nan_is_not_lost_in_eight_bits(compiled: None, group: int) -> None:
         (dots.quantize_q8 if group == 32 else dots.quantize_q8_k)(x, plain)
     kernels.load().quantize(x, made)
     assert np.array_equal(np.isnan(made.d), np.isnan(plain.d)) and np.isnan(made.d).sum() == 1
+
+
+@pytest.mark.parametrize("weights", ["quantized", "f32"])
+def test_a_batch_whose_logits_nobody_wants(
+    compiled: None, tiny_model: Callable[..., str], weights: str
+) -> None:
+    """The last layer has no rows then; the cache is filled all the same."""
+    import llmviz
+    from llmviz.batch import Batch
+
+    model = llmviz.load(tiny_model(n_embd=128, n_ff=256, weight_type="Q4_0"), weights=weights)
+    rows = []
+    for pieces in ([[3, 4, 5, 6]], [[3, 4], [5, 6]]):
+        ctx = model.context(n_ctx=64, n_threads=1)
+        for tokens in pieces:
+            batch = Batch.get_one(tokens)
+            batch.logits = [False] * len(tokens)
+            assert ctx.decode(Batch(token=batch.token, logits=batch.logits)) == 0
+        ctx.decode(Batch.get_one([7]))
+        rows.append(ctx.get_logits_ith(-1))
+    np.testing.assert_allclose(rows[0], rows[1], atol=1e-3)
