@@ -78,10 +78,10 @@ EXAMPLES: dict[str, Example] = {
         "The name told whether it is he or she.",
     ),
     "agreement": Example(
-        "The keys on the table",
+        "The cups near the lamp",
         " are",
         "agreement",
-        "The verb goes with the keys, not with the table next to it.",
+        "The verb goes with the cups, not with the lamp next to it.",
     ),
     "brackets": Example(
         "Box: ( red [ blue { green }",

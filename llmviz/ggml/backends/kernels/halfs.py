@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import carray, njit, types
 from numba.extending import intrinsic
 
 from llmviz.ggml.backends.kernels.attention import TOKENS, multiply, multiply_one
@@ -22,6 +22,9 @@ from llmviz.ggml.backends.kernels.ops import dot_half
 from llmviz.ggml.types import GGMLType
 
 __all__ = ["FIELDS", "HALFS", "ROWS", "Half"]
+
+_SETTINGS: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False}
+_SETTINGS["error_model"] = "numpy"
 
 FIELDS = (
     "w",  # address of the first row
@@ -142,56 +145,54 @@ def one_bf16(args: int, first: int, n: int) -> None:
         out[r] = _dot_bf16(arg(args, 0) + r * arg(args, 1), arg(args, 4), arg(args, 3))
 
 
+@njit(**_SETTINGS)
+def _group(args: int) -> int:
+    """Rows that are widened at a time."""
+    return min(ROWS, arg(args, 2) // 4 * 4)
+
+
+@njit(**_SETTINGS)
+def _multiply_group(args: int, row: int, group: int, room: Any) -> None:
+    """Some widened rows times all columns, a few columns at a time that stay near."""
+    n_rows, k, m = arg(args, 2), arg(args, 3), arg(args, 5)
+    near = max(1, _NEAR // (4 * k) // TOKENS) * TOKENS
+    for begin in range(0, m, near):
+        end = min(begin + near, m)
+        for r in range(0, group, 4):
+            at, out = room.ctypes.data + 4 * r * k, arg(args, 6) + 4 * (row + r)
+            for t in range(begin, end, TOKENS):
+                if m < TOKENS:
+                    for c in range(m):
+                        x, to = arg(args, 4) + 4 * c * k, out + 4 * c * n_rows
+                        multiply_one(at, 4 * k, x, k, to, 4 * n_rows)
+                else:
+                    c = min(t, m - TOKENS)
+                    x, to = arg(args, 4) + 4 * c * k, out + 4 * c * n_rows
+                    multiply(at, 4 * k, x, k, to, 4 * n_rows)
+
+
 def many_f16(args: int, first: int, n: int) -> None:
     """F16 times several columns; items are groups of rows, the last one may begin earlier."""
-    n_rows, k, m = arg(args, 2), arg(args, 3), arg(args, 5)
-    group = min(ROWS, n_rows // 4 * 4)
+    n_rows, k, group = arg(args, 2), arg(args, 3), _group(args)
     room = np.empty(group * k, np.float32)
-    near = max(1, _NEAR // (4 * k) // TOKENS) * TOKENS
     for item in range(first, first + n):
         row = min(item * group, n_rows - group)
         for r in range(group):
             source = arg(args, 0) + (row + r) * arg(args, 1)
             _widen_f16(source, room.ctypes.data + 4 * r * k, k)
-        for begin in range(0, m, near):
-            end = min(begin + near, m)
-            for r in range(0, group, 4):
-                at, out = room.ctypes.data + 4 * r * k, arg(args, 6) + 4 * (row + r)
-                for t in range(begin, end, TOKENS):
-                    if m < TOKENS:
-                        for c in range(m):
-                            x, to = arg(args, 4) + 4 * c * k, out + 4 * c * n_rows
-                            multiply_one(at, 4 * k, x, k, to, 4 * n_rows)
-                    else:
-                        c = min(t, m - TOKENS)
-                        x, to = arg(args, 4) + 4 * c * k, out + 4 * c * n_rows
-                        multiply(at, 4 * k, x, k, to, 4 * n_rows)
+        _multiply_group(args, row, group, room)
 
 
 def many_bf16(args: int, first: int, n: int) -> None:
     """BF16 times several columns; items are groups of rows, the last one may begin earlier."""
-    n_rows, k, m = arg(args, 2), arg(args, 3), arg(args, 5)
-    group = min(ROWS, n_rows // 4 * 4)
+    n_rows, k, group = arg(args, 2), arg(args, 3), _group(args)
     room = np.empty(group * k, np.float32)
-    near = max(1, _NEAR // (4 * k) // TOKENS) * TOKENS
     for item in range(first, first + n):
         row = min(item * group, n_rows - group)
         for r in range(group):
             source = arg(args, 0) + (row + r) * arg(args, 1)
             _widen_cut(source, room.ctypes.data + 4 * r * k, k)
-        for begin in range(0, m, near):
-            end = min(begin + near, m)
-            for r in range(0, group, 4):
-                at, out = room.ctypes.data + 4 * r * k, arg(args, 6) + 4 * (row + r)
-                for t in range(begin, end, TOKENS):
-                    if m < TOKENS:
-                        for c in range(m):
-                            x, to = arg(args, 4) + 4 * c * k, out + 4 * c * n_rows
-                            multiply_one(at, 4 * k, x, k, to, 4 * n_rows)
-                    else:
-                        c = min(t, m - TOKENS)
-                        x, to = arg(args, 4) + 4 * c * k, out + 4 * c * n_rows
-                        multiply(at, 4 * k, x, k, to, 4 * n_rows)
+        _multiply_group(args, row, group, room)
 
 
 class Half(NamedTuple):
