@@ -100,7 +100,7 @@ def _two(step: str, node: Tensor) -> list[Row] | None:
         n, width = x.size // y.size, y.size
     else:
         return None
-    return [_row(step, n, (_at(x), _at(y), _at(out), width, 0), (x, y), (out,))]
+    return [_row(step, n, (_at(x), _at(y), _at(out), width), (x, y), (out,))]
 
 
 @_makes("ADD")

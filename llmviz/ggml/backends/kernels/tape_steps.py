@@ -24,22 +24,22 @@ __all__ = ["OPS", "STEPS"]
 
 
 def add(args: int, first: int, n: int) -> None:
-    """x, y and out addresses, width, floats from one y to the next; items are rows."""
-    width, step = arg(args, 3), arg(args, 4)
+    """x, y and out addresses, width; items are rows, y is the same for all."""
+    width = arg(args, 3)
+    y = numba.carray(pointer(arg(args, 1)), width, np.float32)
     for r in range(first, first + n):
         x = numba.carray(pointer(arg(args, 0) + 4 * r * width), width, np.float32)
-        y = numba.carray(pointer(arg(args, 1) + 4 * r * step), width, np.float32)
         out = numba.carray(pointer(arg(args, 2) + 4 * r * width), width, np.float32)
         for i in range(width):
             out[i] = x[i] + y[i]
 
 
 def mul(args: int, first: int, n: int) -> None:
-    """x, y and out addresses, width, floats from one y to the next; items are rows."""
-    width, step = arg(args, 3), arg(args, 4)
+    """x, y and out addresses, width; items are rows, y is the same for all."""
+    width = arg(args, 3)
+    y = numba.carray(pointer(arg(args, 1)), width, np.float32)
     for r in range(first, first + n):
         x = numba.carray(pointer(arg(args, 0) + 4 * r * width), width, np.float32)
-        y = numba.carray(pointer(arg(args, 1) + 4 * r * step), width, np.float32)
         out = numba.carray(pointer(arg(args, 2) + 4 * r * width), width, np.float32)
         for i in range(width):
             out[i] = x[i] * y[i]
